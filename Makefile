@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 DOCTESTS := --doctest-modules src/dprl
 STUDIES := --doctest-modules src/dprl_studies --ignore=src/dprl_studies/atari
 
-.PHONY: demo test check lint coverage format slow fuzz deep atari lowest bench docs release clean
+.PHONY: demo test check lint coverage format words slow fuzz deep atari lowest bench docs release clean
 
 demo: $(STAMP)
 	@$(BIN)/dprl demo
@@ -36,6 +36,14 @@ coverage: $(STAMP)-dev
 format: $(STAMP)-dev
 	@$(BIN)/ruff check -q --fix .
 	@$(BIN)/ruff format -q .
+
+# What pages and sentences say, collected into the catalogues of the languages; then translate what
+# is empty there. A test fails until nothing is missing and nothing is left over.
+SAID := --no-default-keywords -k _ -k gettext -k ngettext:1,2 -k N_ -k NN_:1,2 -k t -k plain -k say -k say_many:1,2
+LOCALE := src/dprl/_core/html/locale
+words: $(STAMP)-dev
+	@$(BIN)/pybabel -q extract -F babel.cfg $(SAID) --no-location --sort-output --ignore-dirs ".*" -o .venv/dprl.pot src/dprl
+	@$(BIN)/pybabel -q update -i .venv/dprl.pot -d $(LOCALE) -D dprl -N --ignore-obsolete --ignore-pot-creation-date -w 96
 
 slow lowest deep atari: export OPENBLAS_NUM_THREADS := 1
 

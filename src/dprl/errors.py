@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 __all__ = [
     "BalanceWarning", "ClusterError", "CutWarning", "DprlError", "EvidenceError", "LabelWarning",
@@ -19,6 +20,10 @@ class DprlError(Exception):
         what: What is wrong, with numbers.
         where: The first place where it was seen, or an empty string.
         do: What the user can do about it, or an empty string.
+        key: The message without its values, by which a program can tell errors apart; '' where the
+            error has none.
+        argument: The parameter that was refused, as Python names it; '' where it is none.
+        values: The values in the message by name.
 
     Example:
         >>> import dprl
@@ -29,13 +34,15 @@ class DprlError(Exception):
         n_min must be a whole number of episodes, at least 1 (or infinity); got 0.
     """
 
-    def __init__(self, what: str, where: str = "", do: str = "") -> None:
-        self.what, self.where, self.do = what, where, do
+    def __init__(self, what: str, where: str = "", do: str = "", *, argument: str = "") -> None:
+        self.what, self.where, self.do, self.argument = what, where, do, argument
+        self.key: str = getattr(what, "message", "")
+        self.values: Mapping[str, Any] = getattr(what, "values", {})
         lines = [what, f"first: {where}" if where else "", do]
         super().__init__("\n  ".join(_one_line(line) for line in lines if line))
 
-    def __reduce__(self) -> tuple[type[DprlError], tuple[str, str, str]]:
-        return type(self), (self.what, self.where, self.do)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.what, self.where, self.do), {"argument": self.argument}
 
 
 def _one_line(text: str) -> str:

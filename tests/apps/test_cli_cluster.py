@@ -50,7 +50,7 @@ def test_what_is_refused(run, visits):
     asked = ["fit", path, *options(columns), "--gamma", 0.9]
     code, _, err = run(*asked, "--n-min", 20, "--cluster", "nowhere")
     assert code == 1
-    assert err.startswith("ParameterError: cluster must be")
+    assert err.startswith("ParameterError: --cluster must be")
     code, _, err = run(*asked, "--learner", "rules", "--cluster", "local:2")
     assert code == 1
     assert err == (

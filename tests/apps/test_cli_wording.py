@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pickle
 import re
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pytest
 
 import dprl
 from conftest import options
+from dprl._core.checks import MUST_BE
+from dprl._core.words import api, argument, either, option, worded
 from dprl.apps.cli.main import main  # noqa: F401  (every command registers)
-from dprl.apps.cli.wording import in_options, place_in_options
+from dprl.apps.cli.wording import error_in_options, in_options
 
 SRC = Path(dprl.__file__).parent
 PYTHON = re.compile(
@@ -51,7 +54,9 @@ def catalogue():
 
 
 def spelt(part):
-    """A string, with x in its places; '' for anything else."""
+    """A string, with x in its places; '' for anything else. What `worded` names is data."""
+    if isinstance(part, ast.Call) and ast.unparse(part.func) == "worded":
+        return re.sub(r"\{[^}]*\}", "x", spelt(part.args[0]))
     if isinstance(part, ast.JoinedStr):
         return "".join(v.value if isinstance(v, ast.Constant) else "x" for v in part.values)
     return part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else ""
@@ -62,44 +67,46 @@ def test_no_message_of_a_command_speaks_python():
     assert len(messages) > 400
     left = []
     for where, text in messages:
-        worded = in_options(text)
-        own = re.sub(r"--[a-z-]+ \w+=\S+|'[^']*'|\bx=x", "", worded)  # options, quotations, places
+        own = re.sub(r"--[a-z-]+ \w+=\S+|'[^']*'|\bx=x", "", text)  # options, quotations, places
         if PYTHON.search(own):
-            left.append((where, worded))
+            left.append((where, text))
     assert not left
 
 
 @pytest.mark.parametrize(
-    ("python", "command"),
+    ("text", "python", "command"),
     [
-        ("Choose cut= (--cut), or wait.", "Choose --cut, or wait."),
-        ("say cut='terminal' or cut='drop' (--cut) so", "say --cut terminal or --cut drop so"),
-        ("Use cut='drop' or 'terminal'.", "Use --cut drop or terminal."),
-        ("for a time (follow_up=, --follow-up).", "for a time (--follow-up)."),
-        ("Say plan=False, or values=True.", "Say --no-plan, or --values."),
-        ("Read: state=['age', 'pressure', …].", "Read: --state age --state pressure."),
-        ("n_min must be at least 1; got 0.", "--n-min must be at least 1; got 0."),
-        ("gamma must be in (0, 1].", "--gamma must be in (0, 1]."),
-        ("Judge it with dprl.evaluate.", "Judge it with dprl evaluate."),
-        ("apart: log.split(0.5, seed=0), or dprl split.", "apart: dprl split."),
-        ("or use dprl.Rules, which", "or use --learner rules, which"),
-        ("such as dates='%d %b %Y'.", "such as --dates '%d %b %Y'."),
-        # Nothing of these is an argument: data, a pattern, how an option is written, a file.
-        ("'gamma=3' is no state.", "'gamma=3' is no state."),
-        ("as in 'time=*/*.parquet'", "as in 'time=*/*.parquet'"),
-        ("--missing episode=flag", "--missing episode=flag"),
-        ("in dprl.toml, or policy.dprl", "in dprl.toml, or policy.dprl"),
-        ("holds a policy of DPRLDiscrete.", "holds a policy of DPRLDiscrete."),
-        ("x=3", "x=3"),
+        (option("cut"), "cut=", "--cut"),
+        (option("cut", "terminal"), "cut='terminal'", "--cut terminal"),
+        (option("plan", False), "plan=False", "--no-plan"),
+        (option("values", True), "values=True", "--values"),
+        (option("dates", "%d %b %Y"), "dates='%d %b %Y'", "--dates '%d %b %Y'"),
+        (option("value_range", (0, 1)), "value_range=(0, 1)", "--lowest and --highest"),
+        (option("no_such_thing", 3), "no_such_thing=3", "no_such_thing=3"),
+        (argument("n_min"), "n_min", "--n-min"),
+        (api("dprl.evaluate"), "dprl.evaluate", "dprl evaluate"),
+        (api("dprl.Rules"), "dprl.Rules", "--learner rules"),
+        (api("dprl.CallablePolicy"), "dprl.CallablePolicy", "dprl.CallablePolicy"),
+        (either("log.split(0.5)", "dprl split"), "log.split(0.5)", "dprl split"),
+        ("'gamma=3' is no state.", "'gamma=3' is no state.", "'gamma=3' is no state."),
     ],
 )
-def test_words(python, command):
-    assert in_options(python) == command
+def test_names(text, python, command):
+    assert text == python
+    assert in_options(text) == command
+    sentence = "So: " + worded("say {it} or {n:,}.", it=text, n=1200)
+    assert sentence == f"So: say {python} or 1,200."
+    assert in_options(pickle.loads(pickle.dumps(sentence))) == f"So: say {command} or 1,200."
 
 
-def test_a_place_in_data_stays_as_it_is():
-    assert place_in_options("row 3 (episode=3, grade=2)") == "row 3 (episode=3, grade=2)"
-    assert place_in_options("mode='in-sample', plan=True") == "--mode in-sample, --plan"
+def test_errors_carry_data():
+    with pytest.raises(dprl.ParameterError) as caught:
+        dprl.DPRLDiscrete(n_min=0, gamma=1.0)
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert (error.key, error.argument, error.values["got"]) == (MUST_BE, "n_min", "0")
+    assert str(error) == str(caught.value)
+    assert error_in_options(error).what.startswith("--n-min must be")
+    assert dprl.LogError("a text").key == ""
 
 
 def test_errors_and_warnings_of_commands(run, visits):

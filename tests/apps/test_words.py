@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import datetime
 import html
+import json
+import pickle
 import re
-from importlib import resources
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from babel.messages.extract import extract_from_dir
+from babel.messages.frontend import parse_keywords, parse_mapping_cfg
 from markupsafe import Markup
 
 import dprl
-from dprl._core.html.catalogue import LANGUAGES, NUMBER, _table, speak
+from dprl._core.html.catalogue import LANGUAGES, speak
+from dprl._core.words import joined, pieces, said_in, say, say_many, sentences, with_said, word
 from dprl.policies._rule import Condition, Rule
 
-PLACES = re.compile(r"\{\w+#?\}")
+WORDS_TARGET = re.compile(r"-k (\S+)")
 TAGS = re.compile(r"</?\w+")
 ENGLISH = re.compile(
     r"\b(the|of|and|is|are|were|with|to|this|that|at|by|for|not|no|it|its|policy's|usual|"
@@ -60,34 +65,50 @@ def read(page):
     return html.unescape(re.sub(r"<[^>]*>", " ", body) + spoken).replace("\u00a0", " ")
 
 
-@pytest.mark.parametrize("lang", LANGUAGES[1:])
-def test_languages_have_the_same_keys_places_and_tags(lang):
-    english, other = speak("en").messages, speak(lang).messages
-    assert set(other) == set(english)
-    for key, message in english.items():
-        assert sorted(PLACES.findall(other[key])) == sorted(PLACES.findall(message)), key
-        assert sorted(TAGS.findall(other[key])) == sorted(TAGS.findall(message)), key
+def places(message):
+    """The places of a message, with how each is written."""
+    return sorted((name, how) for _, name, how in pieces(message) if name is not None)
+
+
+@pytest.fixture(scope="module")
+def collected():
+    """What the program says today: the messages that `make words` would collect."""
+    root = Path(__file__).parents[2]
+    keywords = [
+        word
+        for line in WORDS_TARGET.findall((root / "Makefile").read_text())
+        for word in line.split()
+    ]
+    found = {}
+    for _, _, message, _, _ in extract_from_dir(
+        root / "src/dprl", *mapping(root), keywords=parse_keywords(keywords),
+        directory_filter=lambda folder: True,
+    ):  # fmt: skip
+        one, *others = (message,) if isinstance(message, str) else message
+        found[one] = others
+    return found
+
+
+def mapping(root):
+    """The files and how each is read, as babel.cfg has them."""
+    with (root / "babel.cfg").open(encoding="utf-8") as stream:
+        return parse_mapping_cfg(stream)
 
 
 @pytest.mark.parametrize("lang", LANGUAGES[1:])
-def test_sentences_have_the_same_places(lang):
-    for english, own in _table(f"{lang}.sentences").items():
-        places = {place.replace("#", "") for place in PLACES.findall(english)}
-        assert set(PLACES.findall(own)) == places, english
+def test_nothing_is_untranslated_and_nothing_is_stale(lang, collected):
+    """Otherwise: make words, and fill in what is empty."""
+    assert set(speak(lang).messages) == set(collected)
 
 
-def test_every_key_that_is_used_is_there():
-    folder = resources.files("dprl._core.html").joinpath("templates")
-    templates = "".join(
-        folder.joinpath(f"{name}.html").read_text(encoding="utf-8")
-        for name in ("page", "report", "pieces", "figures", "standard")
-    )
-    keys = speak("en").messages
-    for key in re.findall(r"(?<!\w)t\('([\w.-]+)'[,)]", templates):
-        assert key in keys, key
-    for key in re.findall(r"t\.many\('([\w.-]+)'[,)]", templates):
-        assert f"{key}.one" in keys, key
-        assert f"{key}.other" in keys, key
+@pytest.mark.parametrize("lang", LANGUAGES[1:])
+def test_translations_have_the_same_places_and_tags(lang, collected):
+    for message, forms in speak(lang).messages.items():
+        english = (message, *collected[message])
+        assert len(forms) == len(english), message
+        for said, own in zip(english, forms, strict=True):
+            assert places(own) == places(said), message
+            assert sorted(TAGS.findall(own)) == sorted(TAGS.findall(said)), message
 
 
 def test_numbers_by_language():
@@ -105,70 +126,90 @@ def test_numbers_by_language():
     )  # fmt: skip
     day = datetime.date(2026, 3, 1)
     assert (en.date(day), de.date(day)) == ("1 March 2026", "1. März 2026")
-    assert str(de.many("count.episode", 1)) == "1\u00a0Episode"
-    assert str(de.many("count.episode", 1000)) == "1.000\u00a0Episoden"
+    assert str(de.many_of("count", "episode", 1)) == "1\u00a0Episode"
+    assert str(de.many_of("count", "episode", 1000)) == "1.000\u00a0Episoden"
 
 
 def test_values_are_escaped():
     hostile = "<b>{0}</b>\u202e"
-    text = speak("de")("target.fact.effect-alone", name=hostile, difference="1")
+    text = speak("de")("Column {name}", name=hostile)
     assert "<b>" not in text
     assert "&lt;b&gt;{0}&lt;/b&gt;⟨U+202E⟩" in text
     sentence = speak("de").quote(
-        f"There are no subgroups by {hostile}: this is the log the policy was learned from."
+        say("There are no subgroups by {by}: {seen}.", by=hostile, seen="x")
     )
     assert isinstance(sentence, Markup)
     assert "<b>" not in sentence
 
 
+def test_a_sentence_is_its_english_text_and_knows_its_parts():
+    cut = say_many(
+        "{n:,} episode was cut: {weighed}", "{n:,} episodes were cut: {weighed}", 1200, weighed="x"
+    )
+    assert cut == "1,200 episodes were cut: x"
+    assert json.loads(json.dumps(cut)) == cut
+    again = pickle.loads(pickle.dumps(cut))
+    assert (again, again.values) == (cut, cut.values)
+    assert speak("de").quote(cut) == "1.200 Episoden brachen ab: x"
+    both = sentences(say("DM is left out."), "", joined("; ", [word("episodes"), "a label"]))
+    assert both == "DM is left out. episodes; a label"
+    assert speak("de").quote(both) == "DM ist weggelassen. Episoden; a label"
+
+
+def test_files_keep_what_sentences_know():
+    document = {
+        "notes": [say("{k:,} of {n:,} declared states do not occur in this log.", k=1, n=2)]
+    }
+    kept = json.loads(json.dumps({**document, "said": said_in(document)}))
+    plain = {"notes": [str(note) for note in document["notes"]]}
+    (note,) = with_said(plain, kept["said"])["notes"]
+    assert speak("de").quote(note) == "1 von 2 erklärten Zuständen kommen in diesem Log nicht vor."
+    assert said_in({"notes": [note]}) == said_in(document)
+    assert said_in({"notes": ["a text"]}) == []
+    # A file cannot say one thing in English and another in German, nor ask for anything else.
+    for odd in (
+        [{"message": "Nothing was cut.", "values": {}}],
+        [{"message": "{n.__class__}", "values": {"n": 1}}],
+        [{"message": "{n:99999999}", "values": {"n": 1}}],
+        [{"message": 3, "values": {}}], [{"parts": 3}], [None], "said", [["x"]],
+    ):  # fmt: skip
+        assert type(with_said(plain, odd)["notes"][0]) is str
+
+
 def test_a_text_is_in_one_language():
     de = speak("de")
-    known_one = "Episodes are independent of each other."
-    assert de.quote(known_one) == "Episoden sind voneinander unabhängig."
-    both = f"{known_one} This sentence has no translation."
+    own = say("Episodes are independent of each other.")
+    assert de.quote(own) == "Episoden sind voneinander unabhängig."
+    both = sentences(own, say("This sentence has no translation."))
     assert de.quote(both) == f'<span lang="en">{both}</span>'
+    assert de.quote(str(own)) == f'<span lang="en">{own}</span>'
     assert speak("en").quote(both) == both
-    lean = (
-        "below usual practice, but not surely: age up to 53.5 (-0.1, -0.3 to +0.1; 1,200 episodes)."
-    )
-    assert de.quote(lean) == (
-        "Unter der üblichen Praxis, aber nicht sicher: age bis 53,5 (-0,1, -0,3 bis +0,1; 1.200 "
-        "Episoden)."
-    )
-    # A label that could be the rest of a sentence is not taken for one.
-    odd = (
-        "There are no subgroups by sex: this is the log the policy was learned from. And more; so."
-    )
-    assert de.quote(odd).startswith('<span lang="en">')
 
 
 def test_labels_are_never_translated():
     de = speak("de")
     assert de.situation("state = 1.5", ()) == "state = 1.5"
-    names = ("age", "blood pressure")
-    assert de.situation("age 60.5 to under 70 · blood pressure = 3", names) == (
-        "age 60,5 bis unter 70 · blood pressure = 3"
+    assert de.situation("weight 3 to under 4", ("weight",)) == (
+        '<span lang="en">weight 3 to under 4</span>'
     )
-    assert de.situation("age above 60.5 and at most 70 and blood pressure missing", names) == (
-        "age über 60,5 und höchstens 70 und blood pressure fehlt"
+    rule = Rule(
+        (
+            Condition("age", "above", 60.5), Condition("age", "at most", 70.0),
+            Condition("ward", "not in", labels=("1.5", "above 2")), Condition("blood", "missing"),
+        ),
+        "drug",
+    )  # fmt: skip
+    assert rule.words == (
+        'age above 60.5 and at most 70 and ward is neither 1.5 nor "above 2" and blood missing'
     )
-    assert de.situation(
-        "cell 4: all states nearest to age = 60.1; in this log anywhere", names
-    ) == ("Zelle 4: alle Zustände, die age = 60,1 am nächsten liegen; in diesem Log überall")
-    assert (
-        de.situation("weight 3 to under 4", names) == '<span lang="en">weight 3 to under 4</span>'
+    assert de.situation(rule.words, ("age",)) == (
+        'age über 60,5 und höchstens 70 und ward ist weder 1.5 noch "above 2" und blood fehlt'
     )
-    assert speak("en").situation("weight 3 to under 4", names) == "weight 3 to under 4"
-    assert de.situation("age is not 1.5 and blood pressure is low", names) == (
-        "age ist nicht 1.5 und blood pressure ist low"
-    )
-    assert de.cell("where", "age above 60.5", False, names) == "age über 60,5"
+    assert de.cell("where", rule.words, False, ("age",)) == de.situation(rule.words, ("age",))
+    assert rule.sentence.startswith("If age is above 60.5 and at most 70 and ward is neither")
+    assert de.part(rule.sentence).startswith("Wenn age über 60,5 und höchstens 70 und ward ist")
     assert de.cell("n", "1,200", True, ()) == "1.200"
     assert de.cell("state", "1,200", False, ()) == "1,200"
-    assert de.usual("practice is divided") == "die Praxis ist geteilt"
-    assert de.ahead("a → b → … 1,200 more") == "a → b → … 1.200 weitere"
-    assert de.ahead("end") == "Ende"
-    assert NUMBER.fullmatch("-1,234.5e-05")
 
 
 def test_no_english_is_left_on_a_german_page(german):
@@ -197,47 +238,6 @@ def test_an_unknown_language_is_refused_in_three_lines():
     assert LANGUAGES == ("en", "de")
 
 
-def test_sentences_of_rules():
-    rule = (
-        "2. Otherwise, if blood pressure is above 66.6 and at most 80: drug (usually wait, 58 %); it "
-        "brought +2.38 over doing otherwise (+1.89 to +2.86, each end with confidence 95 % for all "
-        "rules at once; adjusted p 0.0002); Γ* = 8.65."
-    )
-    assert speak("de").quote(rule) == (
-        "2. Sonst, wenn blood pressure über 66,6 und höchstens 80: drug (üblich: wait, 58 %); sie "
-        "brachte +2,38 gegenüber anderem Handeln (+1,89 bis +2,86, jedes Ende mit Konfidenz 95 % für "
-        "alle Regeln zugleich; angepasstes p 0,0002); Γ* = 8,65."
-    )
-    odd = '1. If ward is neither "a: b" nor c: drug.'
-    assert html.unescape(speak("de").quote(odd)) == ('1. Wenn ward ist weder "a: b" noch c: drug.')
-    shares = "1. Everywhere: drug (practice is divided: drug 40 %, wait 35 %, 1,000 more 25 %)."
-    assert speak("de").quote(shares) == (
-        "1. Überall: drug (die Praxis ist geteilt: drug 40 %, wait 35 %, 1.000 weitere 25 %)."
-    )
-
-
-def test_conditions_on_labels():
-    de, names = speak("de"), ("ward", "age and sex", "age")
-    for english, own in {
-        'ward is ICU or or-2 or "a and b" and age above 60.5': (
-            'ward ist ICU oder or-2 oder "a and b" und age über 60,5'
-        ),
-        "age above 60.5 and at most 70 and age and sex at most 2": (
-            "age über 60,5 und höchstens 70 und age and sex höchstens 2"
-        ),
-        "ward is neither ICU nor HDU, where no earlier rule holds": (
-            "ward ist weder ICU noch HDU, wo keine frühere Regel gilt"
-        ),
-        'ward is not "x \\" or y"': 'ward ist nicht "x \\" or y"',
-    }.items():
-        assert de.situation(english, names) == own
-        assert speak("en").situation(english, names) == english
-    assert de.condition("no condition", names) == "no condition"
-    assert de.usual("a or b", ("a", "b", "c")) == "a oder b"
-    assert de.usual("a or b", ("a or b", "a", "b")) == "a or b"
-    assert speak("en").usual("a or b", ("a", "b")) == "a or b"
-
-
 @pytest.fixture(scope="module")
 def german_rules(tmp_path_factory):
     """A German report on rules about labels: a tree, a divided practice, takers that differ."""
@@ -261,8 +261,8 @@ def german_rules(tmp_path_factory):
         rules=rules, levels=(None, ("Haus 2", "ICU", "NAW")),
         parameters={"delta": 0.05, "gamma": 1.0, "n_min": 20, "learner": "Rules"},
         provenance={"steps": 600, "groups": 300, "episodes": 400, "made_by": "dprl", "notes": [
-            "Randomised: the probabilities of actions are known on all 3,000 rows and used as they "
-            "are."]},
+            say("Randomised: the probabilities of actions are known on all {n:,} rows and used as "
+                "they are.", n=3000)]},
     )  # fmt: skip
     rng = np.random.default_rng(0)
     table = {
@@ -293,26 +293,3 @@ def test_rules_and_their_tree_are_german(german_rules):
     assert {"ja", "nein", "überlassen", "+0,31 (-0,013 bis +0,52)"} <= set(texts)
     page = words.partition("Erstellt von")[0].replace("überlassen (DEFER)", "")
     assert ENGLISH.findall(page) == []
-
-
-@pytest.mark.parametrize("page", ["german", "german_rules"])
-def test_no_sentence_of_the_catalogue_is_left_in_english(page, request):
-    words = " ".join(read(request.getfixturevalue(page)).split())
-    said_in_german = " ".join(speak("de").messages.values())
-    texts = [*speak("en").messages.values(), *_table("de.sentences")]
-    for text in texts:
-        plain = html.unescape(re.sub(r"<[^>]*>", "", text))
-        for piece in PLACES.split(plain):
-            if len(piece.split()) >= 4 and piece not in said_in_german:
-                assert " ".join(piece.split()) not in words, text
-
-
-def test_the_note_on_rows_left_out_of_a_fit_is_translated():
-    note = (
-        "Fitted on a random part of the training groups, at most 8,000 rows of up to 9,387 (whole "
-        "groups): value_model, extra trees."
-    )
-    assert speak("de").quote(note) == (
-        "Angepasst an einen zufälligen Teil der Trainingsgruppen, höchstens 8.000 von bis zu 9.387 "
-        "Zeilen (ganze Gruppen): value_model, extra trees."
-    )

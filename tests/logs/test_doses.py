@@ -142,7 +142,7 @@ def test_check_says_that_there_are_too_many_actions(tmp_path):
     assert finding.level == "warning"
     assert "each of them an action" in finding.what
     assert "on fewer than 10 rows" in finding.what
-    assert "--action-bins 4" in finding.do
+    assert "action_bins=4" in finding.do
     assert "Numbers that are names, of items say, can stay as they are." in finding.do
     with pytest.warns(dprl.errors.LabelWarning, match="different numbers, each of them an action"):
         dprl.read(whole, **names)
@@ -184,7 +184,7 @@ def test_doses_that_cannot_be_cut_are_refused(tmp_path):
         read(path, action="bolus", action_bins=4)
     with pytest.raises(dprl.LogError, match="fractional numbers") as caught:
         read(path)
-    assert "--action-bins 4" in caught.value.do
+    assert "action_bins=4" in caught.value.do
     base = {"episode": [1, 2], "state": ["s", "s"], "reward": [0, 1]}
     with pytest.raises(dprl.LogError, match="all of its rows hold 3"):
         dprl.from_arrays(**base, action=[3, 3], action_bins=2)

@@ -41,10 +41,10 @@ READING = {
         GOOD, {"missing": {"id": "flag"}}, r"'id' is the log's episode, which cannot be filled"),
     "the time is filled": (
         GOOD, {"missing": {"t": "median"}},
-        r"'t' is the log's time, .*\n.*missing t=median\n.*--missing t=drop-episodes"),
+        r"'t' is the log's time, .*\n.*missing t=median\n.*missing={\"t\": \"drop-episodes\"}"),
     "a category has no median": (
         GOOD, {"missing": "median"},
-        r"'ward' holds labels, which have no median\.\n.*'ward', 'icu'\n.*--missing ward=flag"),
+        r"'ward' holds labels, which have no median\.\n.*'ward', 'icu'\n.*\"ward\": \"flag\""),
     "true and false have no median": (
         GOOD, {"missing": {"icu": "median"}}, r"'icu' holds labels, which have no median"),
     "one column of labels has no median": (
@@ -55,7 +55,7 @@ READING = {
     "a label for gaps among whole numbers": (
         GOOD.replace(",a,", ",1,").replace(",b,", ",2,"), {"state": "ward", "missing": "flag"},
         r"'ward' holds whole numbers, and its 1 gaps would get a label that is text\.\n"
-        r".*row 3 .*\n.*--categorical ward"),
+        r".*row 3 .*\n.*categorical=\['ward'\]"),
     "no such form of dates": (
         GOOD, {"dates": "european"},
         r"dates must be 'iso', 'day-first', 'month-first' or a format with %"),
@@ -64,7 +64,7 @@ READING = {
     "a time whose day may be its month": (
         GOOD.replace("2024-01-05", "05/01/2024"), {"time": "day"},
         r"'day' holds dates such as '05/01/2024', and nothing says whether the day or the month "
-        r"comes first\.\n.*row 1\n.*--dates day-first"),
+        r"comes first\.\n.*row 1\n.*dates='day-first'"),
     "a time with a year of two digits": (
         GOOD.replace("2024-0", "24-0"), {"time": "day"},
         r"'day' holds dates such as '24-01-05', and nothing says whether"),
@@ -95,7 +95,7 @@ READING = {
         GOOD, {"encoding": "base64"}, r"this encoding of text cannot be read\.\n.*'base64'"),
     "an encoding that is another": (
         GOOD.replace(",a,", ",é,"), {"encoding": "ascii"},
-        r"'log\.csv' is not text in ascii\.\n.*ordinal not in range.*\n.*--encoding"),
+        r"'log\.csv' is not text in ascii\.\n.*ordinal not in range.*\n.*encoding="),
     "folders as columns in another encoding": (
         GOOD, {"encoding": "cp1252", "partitions": True},
         r"folders become columns of files in UTF-8 only, not in cp1252"),
@@ -149,7 +149,7 @@ LEARNING = {
         r"'lactate' is flagged by a feature 'lactate missing', and the log has one already"),
     "a category with gaps and no word about them": (
         {"missing": {"lactate": "median"}},
-        r"feature 'ward' is missing on 1 of 4 rows\.\n.*episode=2, step=0\n.*missing=\"flag\""),
+        r"feature 'ward' is missing on 1 of 4 rows\.\n.*episode=2, step=0\n.*missing='flag'"),
     "a number with gaps and no word about them": (
         {"missing": {"ward": "flag"}}, r"feature 'lactate' is missing on 1 of 4 rows"),
 }  # fmt: skip

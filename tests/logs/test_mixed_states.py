@@ -186,7 +186,7 @@ def test_the_service_takes_raw_rows(joined, near):
 def test_what_cannot_be_joined_is_refused(stays):
     with pytest.raises(dprl.LogError, match="'age' holds numbers, and only categories") as caught:
         read(stays[0], "age", "ward").joined()
-    assert "--categorical age" in caught.value.do
+    assert "categorical=['age']" in caught.value.do
     base = {"episode": [1, 2], "action": ["x", "y"], "reward": [0, 1]}
     gap = dprl.from_arrays(**base, state=[["f", "a"], ["m", None]], feature_names=["sex", "ward"])
     for method in (gap.joined, gap.indicators):

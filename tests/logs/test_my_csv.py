@@ -40,7 +40,7 @@ def test_decimal_commas_and_semicolons_are_declared(table, tmp_path, run):
     assert log.digest() == dprl.read(tmp_path / "plain.csv", **NAMES).digest()
     with pytest.raises(dprl.LogError, match="'score' must be numbers; it holds '0,0'") as caught:
         dprl.read(tmp_path / "comma.csv", **NAMES)
-    assert "--decimal ," in caught.value.do
+    assert "decimal=','" in caught.value.do
     options = [x for part, name in NAMES.items() for x in (f"--{part}", name)]
     assert run("check", tmp_path / "comma.csv", *options, "--decimal", ",")[0] == 0
     features = dprl.read(tmp_path / "comma.csv", **{**NAMES, "state": ["score"], "reward": "t",
@@ -194,8 +194,8 @@ def test_folders_are_columns_of_the_parts_where_the_settings_say_so(table, tmp_p
 @pytest.mark.parametrize(
     ("cells", "decimal", "words"),
     [
-        (["40,3", "41,0"], ".", "Where this is a decimal comma, say decimal=',' (--decimal ,);"),
-        (["40", "40,3"], ".", "Where this is a decimal comma, say decimal=',' (--decimal ,);"),
+        (["40,3", "41,0"], ".", "Where this is a decimal comma, say decimal=',';"),
+        (["40", "40,3"], ".", "Where this is a decimal comma, say decimal=',';"),
         (["40,3", "<0,5"], ",", "Write a number of your choice for a value beyond"),
         (["40.3", "<0.5"], ".", "Write a number of your choice for a value beyond"),
         (["40,3", "40.3"], ",", "Convert it to numbers (1,5, not 1.5;"),
@@ -209,9 +209,9 @@ def test_a_feature_that_is_no_number_says_what_to_do(tmp_path, cells, decimal, w
     with pytest.raises(dprl.LogError, match="'crp' must be numbers; it holds") as caught:
         dprl.read(path, **{**NAMES, "state": ["crp"]}, decimal=decimal)
     assert caught.value.do.startswith(words)
-    assert "categorical=['crp'] (--categorical)" in caught.value.do
+    assert "categorical=['crp']" in caught.value.do
     if "<" in cells[1]:
-        assert "(missing=, --missing)" in caught.value.do
+        assert "(missing=)" in caught.value.do
 
 
 def test_a_reward_beyond_a_limit_says_what_to_do(tmp_path):
@@ -257,7 +257,7 @@ def test_a_file_that_is_not_utf_8_names_the_encoding_of_windows_first(tmp_path, 
     path.write_bytes(f"id;t;stage;drug;score\n{rows}1;1;käse;a;0\n".encode("cp1252"))
     with pytest.raises(dprl.LogError, match=r"'?d.csv'? could not be read as CSV") as caught:
         dprl.read(path, **NAMES)
-    assert "(--encoding cp1252)" in caught.value.do
+    assert "encoding='cp1252'" in caught.value.do
     assert caught.value.do.index("cp1252") < caught.value.do.index("latin-1")
 
 

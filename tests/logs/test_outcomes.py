@@ -39,7 +39,7 @@ def test_an_outcome_at_the_end_is_seen_and_the_rest_is_checked():
     assert one.level == "error"
     assert "'score' is missing on 240 of 360 rows." in one.what
     assert "on the last row of 120 of 120 episodes, and on 0 of 240 other rows" in one.do
-    assert 'missing={"score": "zero"} (--missing score=zero)' in one.do
+    assert 'missing={"score": "zero"}' in one.do
     assert "drop" not in one.do
     assert report.log.n_episodes == 120  # the other rules looked at all of them
 
@@ -134,7 +134,7 @@ def test_a_dose_beside_the_state_is_no_confounder():
         dprl.check(doses(), **NAMES, state=["pressure", "lactate"], also=["dose", "ward"]),
         "fixed_actions",
     )
-    assert "Leave 'dose' out of what is compared (also=, --also)" in one.do
+    assert "Leave 'dose' out of what is compared (also=)" in one.do
     assert "out of the state" not in one.do
 
 

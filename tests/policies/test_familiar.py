@@ -152,7 +152,7 @@ def test_a_log_of_other_labels_is_refused(care, tmp_path):
         assert len(text.splitlines()) == 3
         assert "only 9 of 100 steps" in text
         assert "state 'ward 7' is unknown; the policy's states look like '" in text
-        assert "--state" in text
+        assert "state=" in text
     assert not (tmp_path / "page.html").exists()
     for share in (10, 49):
         for ask in judged(policy, mixed(share, 100 - share), tmp_path).values():

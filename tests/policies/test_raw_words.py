@@ -253,22 +253,20 @@ def test_ranges_are_told_by_labels_gaps_and_dates():
 
 def test_in_german_too():
     de = speak("de")
-    names = ("ward", "admitted", "lactate", "icu", "lactate missing")
-    assert de.situation("ward is ICU and admitted after 2024-03-29", names) == (
-        "ward ist ICU und admitted nach 2024-03-29"
+    encoding = encoding_of(with_indicators(read(world())).columns)
+    ranges = [
+        Range("ward=ICU", 0, 1), Range("lactate missing", 1, 2), Range("admitted", CUT, CUT + 30),
+        Range("lactate", 2.5, 4),
+    ]  # fmt: skip
+    words = range_words(ranges, dict.fromkeys(encoding.features, False), encoding)
+    assert de.part(words) == (
+        "ward ist nicht ICU · lactate fehlt · admitted von 2024-03-29 bis vor 2024-04-28 · "
+        "lactate 2,5 bis unter 4"
     )
-    assert de.situation("admitted not after 2024-03-29 06:00:00", names) == (
-        "admitted nicht nach 2024-03-29 06:00:00"
-    )
-    assert (
-        de.situation(
-            "ward is not ICU · lactate missing · admitted 2024-03-29 to under 2024-04-28", names
-        )
-        == "ward ist nicht ICU · lactate fehlt · admitted von 2024-03-29 bis vor 2024-04-28"
-    )
-    assert "admitted = 2024-03-29" in de.situation(
-        "cell 3: all states nearest to ward = ICU, admitted = 2024-03-29", names
-    )
+    late = Condition("admitted", "above", float(CUT), day=True)
+    early = Condition("admitted", "at most", CUT + 0.25, day=True)
+    assert de.part(late.words) == "admitted nach 2024-03-29"
+    assert de.part(early.words) == "admitted nicht nach 2024-03-29 06:00:00"
 
 
 def test_the_table_of_those_who_followed_has_the_columns_of_the_log():

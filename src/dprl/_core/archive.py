@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from dprl._core.disk import replacing
 from dprl._core.limits import shortage
+from dprl._core.words import said_in, with_said
 from dprl.errors import DprlError
 
 __all__ = ["LARGEST", "Archive", "Arrays"]
@@ -141,6 +142,10 @@ class Archive:
             for name, a in sorted(arrays.items())
         }
         shapes = {n: {"dtype": a.dtype.str, "shape": list(a.shape)} for n, a in portable.items()}
+        if sentence_data := said_in(
+            words
+        ):  # what its sentences know, so that pages can translate them
+            words = {**words, "said": sentence_data}
         head = {"format": self.format, "version": self.version, "kind": kind, **words,
                 "arrays": shapes}  # fmt: skip
         return {**head, "digest": _digest(head, portable)}, portable
@@ -243,6 +248,7 @@ class Archive:
         if digest != head.get("digest"):
             raise self.broken(name, "its content does not match its digest")
         words = {k: v for k, v in head.items() if k not in RESERVED}
+        words = with_said(words, words.pop("said", None))
         return head["version"], head["kind"], words, arrays
 
     def broken(self, name: str, why: str) -> DprlError:

@@ -14,6 +14,7 @@ import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
+from dprl._core.words import argument, either, option, worded
 from dprl.errors import ParameterError
 
 __all__ = [
@@ -28,9 +29,14 @@ Cut: TypeAlias = Literal["drop", "drop-unrelated", "bootstrap", "terminal", "ipc
 """Treatments of cut episodes; `dprl.logs._censoring` says what each does and assumes."""
 
 
-def wrong(name: str, what: str, value: object, do: str = "") -> ParameterError:
-    """The error for a parameter that is not `what` it must be."""
-    return ParameterError(f"{name} must be {what}; got {value!r}.", do=do)
+def wrong(name: str, need: str, value: object, do: str = "") -> ParameterError:
+    """The error for a parameter that is not what it needs to be."""
+    what = worded(MUST_BE, argument=argument(name), need=need, got=repr(value))
+    return ParameterError(what, do=do, argument=name)
+
+
+MUST_BE = "{argument} must be {need}; got {got}."
+"""The sentence for every parameter that is refused."""
 
 
 MOST = (1 << 31) - 1
@@ -129,17 +135,27 @@ def check_weights(cut: Cut | None, plan: bool, lam: float | str | None) -> None:
     """Refuse to read single steps (a plan, or credit) where returns are weighted for cuts."""
     if cut == "ipcw" and lam is not None and lam != 1:
         raise ParameterError(
-            "cut='ipcw' weighs whole returns, and credit below λ = 1 puts a model's values in "
-            f"their place; got lam = {lam}.",
+            worded(
+                "{cut} weighs whole returns, and credit below λ = 1 puts a model's values in "
+                "their place; got lam = {lam}.",
+                cut=option("cut", "ipcw"),
+                lam=lam,
+            ),
             "lam (--lam)",
-            "Say lam=1, or treat cut episodes in another way.",
+            worded("Say {lam}, or treat cut episodes in another way.", lam=option("lam", 1)),
         )
     if cut == "ipcw" and plan:
         raise ParameterError(
-            "cut='ipcw' weighs whole returns, and a plan reads what lies between decisions; got "
-            "plan=True.",
+            worded(
+                "{cut} weighs whole returns, and a plan reads what lies between decisions; got "
+                "{plan}.",
+                cut=option("cut", "ipcw"),
+                plan=option("plan", True),
+            ),
             "plan (--plan)",
-            "Say plan=False (--no-plan) too, or treat cut episodes in another way.",
+            worded(
+                "Say {plan} too, or treat cut episodes in another way.", plan=option("plan", False)
+            ),
         )
 
 
@@ -172,7 +188,10 @@ def check_range(value_range: Any) -> tuple[float, float]:
     """(lowest, highest) return as floats, or a ParameterError that says why it is needed."""
     if value_range is None:
         raise ParameterError(
-            "a certificate needs value_range=(lowest, highest): the range of returns.",
+            worded(
+                "a certificate needs {choice}: the range of returns.",
+                choice=either("value_range=(lowest, highest)", "--lowest and --highest"),
+            ),
             do="State it from what rewards can be, never from the returns in the log.",
         )
     try:

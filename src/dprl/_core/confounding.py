@@ -31,6 +31,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dprl._core.words import say
+
 __all__ = [
     "GAMMAS",
     "MOST",
@@ -152,4 +154,6 @@ def breakdown_of_moments(mean: Any, sd: Any, usual: Any, lowest: Any, highest: A
 
 def gamma_words(gamma: float) -> str:
     """Γ* as it is printed, rounded down: "1.28", or "20 or more"."""
-    return f"{MOST:g} or more" if gamma >= MOST else f"{np.floor(100 * gamma + 1e-9) / 100:.2f}"
+    if gamma >= MOST:
+        return say("{most:g} or more", most=MOST)
+    return say("{gamma:.2f}", gamma=np.floor(100 * gamma + 1e-9) / 100)

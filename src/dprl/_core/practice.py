@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import say
+
 __all__ = ["DIVIDED", "is_divided", "unusual"]
 
-DIVIDED = "practice is divided"
+DIVIDED = say("practice is divided")
 """What stands in the place of the usual action where there is none."""
 
 ROUNDING = 1e-9

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.intervals import LEVEL, contrast_of
+from dprl._core.words import joined, said_by, say, sentences
 from dprl.apps._change import Change, Check, Sure
 from dprl.apps._change_counts import after_cut, compare, outside_of, scattered, silent_steps
 from dprl.apps._described import Described, first_rows, sure_words
@@ -68,9 +69,20 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         # Where cut ones are left out: the same episodes as in `evaluate`, which reads rewards.
         settled = settle(log, gamma, cut, near, reads="rewards" if cut in DROPS else "returns")
     settled = settled.gathered()  # a group's first decision is the first in time
-    notes = [*strange, *(str(w.message) for w in caught)]
+    notes = [*strange, *(said_by(w) for w in caught)]
     if cannot_tell(policy.provenance):
-        notes.append(f"{cannot_tell(policy.provenance)}. If it has, all of this flatters it.")
+        notes.append(
+            sentences(
+                joined(
+                    "",
+                    (
+                        cannot_tell(policy.provenance),
+                        ".",
+                    ),
+                ),
+                say("If it has, all of this flatters it."),
+            )
+        )
     if policy.terms.credit is not None:
         notes += policy.stated
     notes += [words] if (words := window_words(log.follow_up)) else []
@@ -78,18 +90,33 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     late = after_cut(log, settled) if left_out and cut in DROPS else np.zeros(0, np.int64)
     if left_out and cut in DROPS:
         notes.append(
-            f"{left_out:,} of {log.n_episodes:,} episodes were cut and are left out: every number "
-            f"here is of the other {settled.n_episodes:,}, and it is declared that {UNRELATED}."
+            say(
+                "{left_out:,} of {n_episodes:,} episodes were cut and are left out: every number "
+                "here is of the other {n_episodes2:,}, and it is declared that {unrelated}.",
+                left_out=left_out,
+                n_episodes=log.n_episodes,
+                n_episodes2=settled.n_episodes,
+                unrelated=UNRELATED,
+            )
         )
     if len(late):
         notes.append(
-            f"{len(late):,} of these {settled.n_episodes:,} came after a cut one of their group: "
-            "they are left out of comparisons of first decisions alone, because the first that is "
-            "seen need not be the first."
+            say(
+                "{k:,} of these {n:,} came after a cut one of their group: they are left out of "
+                "comparisons of first decisions alone, because the first that is seen need not be "
+                "the first.",
+                k=len(late),
+                n=settled.n_episodes,
+            )
         )
     if cut == "ipcw" and len(log.cut_episodes):
         notes.append(
-            f"{len(log.cut_episodes):,} of {log.n_episodes:,} episodes were cut: {WEIGHED}"
+            say(
+                "{cut_episodes:,} of {n_episodes:,} episodes were cut: {weighed}",
+                cut_episodes=len(log.cut_episodes),
+                n_episodes=log.n_episodes,
+                weighed=WEIGHED,
+            )
         )
     G = returns(settled, gamma)
     states, row = _states(policy, settled)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dprl._core.html.catalogue import Words
 from dprl._core.table import Table
+from dprl._core.words import joined, say
 from dprl.apps._change import Case, Change
 from dprl.apps._change_counts import shown_at
 from dprl.evaluation._subgroups import Subgroups
@@ -31,8 +32,8 @@ CASES, AHEAD = 5, 3
 
 SHORT = {
     "model": "the model",
-    "excursions": "returns to the same state",
-    "returns": "returns of first visits",
+    "excursions": say("returns to the same state"),
+    "returns": say("returns of first visits"),
 }
 """Evidence of a learner that asks how sure it is → what to call it in few words."""
 
@@ -181,10 +182,10 @@ class Described:
 
         def step_words(t: int) -> str:
             did = str(log.actions[log.action[t]])
-            return did if log.state is None else f"{log.states[log.state[t]]}: {did}"
+            return did if log.state is None else joined("", (log.states[log.state[t]], ": ", did))
 
         more = int(log.starts[e + 1]) - 1 - row - len(ahead)
-        words = [step_words(t) for t in ahead] + ([f"… {more} more"] if more else [])
+        words = [step_words(t) for t in ahead] + ([say("… {n} more", n=more)] if more else [])
         features = shown_at(log, row)
         return Case(
             log.episodes[e],
@@ -192,7 +193,7 @@ class Described:
             log.actions[log.action[row]],
             float(self._G[row]),
             bool(log.ended[e] == CUT),
-            " → ".join(words) or "end",
+            joined(" → ", words) or say("end"),
             features,
         )
 

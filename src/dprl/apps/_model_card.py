@@ -14,6 +14,7 @@ from pathlib import Path
 
 from dprl._core.table import to_json_value
 from dprl._core.version import __version__
+from dprl._core.words import option, worded
 from dprl.apps._changes import Described
 from dprl.apps._intended_use import ASKED, card_beside
 from dprl.apps._standard import Study
@@ -141,7 +142,9 @@ def card_path(
         if card is not None:
             raise ParameterError(
                 "a model card is written with a report to a standard, and none was asked for.",
-                do="Say standard='target' (--standard target), or leave the card out.",
+                do=worded(
+                    "Say {standard}, or leave the card out.", standard=option("standard", "target")
+                ),
             )
         return None
     path = card_beside(target) if card is None else Path(card)

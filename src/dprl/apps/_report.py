@@ -28,6 +28,7 @@ from dprl._core.disk import replacing
 from dprl._core.html.catalogue import Words, short, speak
 from dprl._core.table import to_json_value
 from dprl._core.version import __version__
+from dprl._core.words import api, joined, said_by, say, word, worded
 from dprl.apps._change import Change, Check
 from dprl.apps._changes import Described, describe_changes
 from dprl.apps._intended_use import check_use
@@ -128,7 +129,10 @@ def report(
     if not getattr(policy, "knows_practice", False):
         raise ParameterError(
             f"a report is about a policy of DPRL's; got a {type(policy).__name__}.",
-            do="Other policies have no changes to tell; judge them with dprl.evaluate.",
+            do=worded(
+                "Other policies have no changes to tell; judge them with {command}.",
+                command=api("dprl.evaluate"),
+            ),
         )
     if not target.parent.is_dir() or target.is_dir():
         raise ParameterError(
@@ -150,9 +154,15 @@ def report(
             judged = evaluate(
                 policy, log, values=values, draws=draws, seed=seed, by=columns, progress=progress
             )
-        notes += [str(w.message) for w in caught]
+        notes += [said_by(w) for w in caught]
     if columns and judged is None:
-        notes.append(f"There are no subgroups by {', '.join(columns)}: {described.seen}.")
+        notes.append(
+            say(
+                "There are no subgroups by {by}: {seen}.",
+                by=joined(", ", columns),
+                seen=word(described.seen),
+            )
+        )
     study = None
     if standard is not None:
         study = study_of(
@@ -168,7 +178,7 @@ def report(
         )
     tell("writing", 0.0)
     day = date or datetime.datetime.now(datetime.UTC).date()
-    title, notes = title or str(t("title")), list(dict.fromkeys(notes))
+    title, notes = title or str(t("What this policy would change")), list(dict.fromkeys(notes))
     facts = _facts(described, judged, notes, title, day, seed, t, study)
     facts |= _gap_facts(policy, gaps)
     text, whole, listed = _fitted(facts, described, cases, lang)
@@ -314,12 +324,13 @@ def _origin(
         "luck", "quantiles",
         *(("rules", "notes") if described.rules is not None else ()),
     }  # fmt: skip
+    unknown = t("not recorded")
     rows = [
         ("policy", policy.digest()),
         ("judged", described.log_digest),
-        ("trained", str(made.get("log", t("origin.not-recorded")))),
+        ("trained", str(made.get("log", unknown))),
         ("made", t(
-            "origin.made-words", made=made.get("made_by", t("origin.not-recorded")),
+            "{made}; this report by dprl {version}", made=made.get("made_by", unknown),
             version=__version__,
         )),
         ("parameters", _words(policy.parameters, {"approved"})),

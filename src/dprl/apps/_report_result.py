@@ -10,6 +10,7 @@ from typing import Any
 
 from dprl._core import html as pages
 from dprl._core.plural import form, many
+from dprl._core.words import say, sentences
 from dprl.evaluation._result import ENOUGH, Evaluation
 
 __all__ = ["Report", "headline_of"]
@@ -109,9 +110,16 @@ class Report:
         if not facts.get("reached") or facts["ess_differs"] >= ENOUGH:
             return []
         return [
-            f"The held-out estimate rests on few: the effective sample size where it matters is "
-            f"{facts['ess_differs']:.1f} of {many(facts['reached'], facts['unit'])}, below "
-            f"{ENOUGH}. Do not rely on it."
+            sentences(
+                say(
+                    "The held-out estimate rests on few: the effective sample size where it "
+                    "matters is {ess_differs:.1f} of {many}, below {enough}.",
+                    ess_differs=facts["ess_differs"],
+                    many=many(facts["reached"], facts["unit"]),
+                    enough=ENOUGH,
+                ),
+                say("Do not rely on it."),
+            )
         ]
 
     def _split(self) -> str:

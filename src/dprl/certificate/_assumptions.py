@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dprl._core.checks import Cut
-from dprl._core.plural import form, many
+from dprl._core.words import duration, option, say, say_many, sentences, word
 from dprl.certificate._settings import GateSettings
 from dprl.evidence._lots import Chances
 from dprl.logs._cut_words import UNRELATED
@@ -94,9 +94,11 @@ def resting_on(
         ordered: What a group's first visit is of: "a state counts."
     """
     facts, n = record.facts, record.facts.n_cut
-    unit = "Groups" if facts.grouped else "Episodes"
+    independent = say("Episodes are independent of each other.")
+    if facts.grouped:
+        independent = say("Groups are independent of each other.")
     return (
-        f"{unit} are independent of each other.",
+        independent,
         *decisions,
         practice,
         _treated_words(facts, n, cut),
@@ -124,45 +126,40 @@ def of_states(
         declared: Number of states that were fixed beforehand; None where none were declared.
         cells: Whether states are cells of features.
     """
-    with_range = " the range and" if settings.value_range is not None else " and"
-    fixed = (
-        f"Gamma, n_min,{with_range} what makes a state were chosen without the returns of this log."
-    )
+    fixed = say("Gamma, n_min, and what makes a state were chosen without the returns of this log.")
+    if settings.value_range is not None:
+        fixed = say(
+            "Gamma, n_min, the range and what makes a state were chosen without the returns of "
+            "this log."
+        )
     if declared is not None:
-        fixed = (
-            f"The list of {many(declared, 'state')}, the "
-            f"{many(record.facts.n_actions, 'action')}, gamma, n_min and the range were fixed "
-            "without looking at returns (declared by the user)."
+        fixed = say_many(
+            "The list of {n:,} state, the {actions}, gamma, n_min and the range were fixed "
+            "without looking at returns (declared by the user).",
+            "The list of {n:,} states, the {actions}, gamma, n_min and the range were fixed "
+            "without looking at returns (declared by the user).",
+            declared,
+            actions=say_many("{n:,} action", "{n:,} actions", record.facts.n_actions),
         )
-    ordered = "a state counts, and the gain is that of first episodes."
+    ordered = say("a state counts, and the gain is that of first episodes.")
     if cells:
-        markov = "It also holds all of the past that matters for what follows."
+        markov = say("It also holds all of the past that matters for what follows.")
     elif settings.markov:
-        markov = (
-            "Markov: it also holds all of the past that matters for what follows, whenever it is "
-            "visited"
-            + (
-                ". All visits of an episode count (markov=False does without this claim)."
-                if settings.by_all_visits
-                else "; for large samples a group's first visit of a state counts."
-                if settings.grade != "proved"
-                else "; at this Γ a group's first visit of a state counts."
-            )
-        )
+        markov = _markov_words(settings)
         if settings.grade == "proved":
-            ordered = (
+            ordered = say(
                 "a state makes that episode, and no other, count for it; the gain is that of first "
                 "episodes."
             )
     else:
-        markov = (
+        markov = say(
             "The Markov property is not claimed: only the first visit of a state counts, and "
             "nothing is said about later ones."
         )
-        ordered = "a state counts."
-    within = (
-        "Within a cell each action is worth the same and taken as often everywhere (see eps* for "
-        "how nearly; the gain is for exactly the same)."
+        ordered = say("a state counts.")
+    within = say(
+        "Within a cell each action is worth the same and taken as often everywhere (see "
+        "eps* for how nearly; the gain is for exactly the same)."
     )
     return resting_on(
         record,
@@ -173,36 +170,68 @@ def of_states(
             *by_lot(record, "cell" if cells else "state", settings),
             markov,
         ],
-        practice="Practice was the same throughout, and stays so wherever the policy defers.",
+        practice=say("Practice was the same throughout, and stays so wherever the policy defers."),
         chosen=[fixed, *([within] if cells else [])],
         ordered=ordered,
+    )
+
+
+def _markov_words(settings: GateSettings) -> str:
+    """What is assumed where the Markov property is claimed."""
+    if settings.by_all_visits:
+        return sentences(
+            say(
+                "Markov: it also holds all of the past that matters for what follows, "
+                "whenever it is visited."
+            ),
+            say(
+                "All visits of an episode count ({markov} does without this claim).",
+                markov=option("markov", False),
+            ),
+        )
+    if settings.grade != "proved":
+        return say(
+            "Markov: it also holds all of the past that matters for what follows, "
+            "whenever it is visited; for large samples a group's first visit of a state "
+            "counts."
+        )
+    return say(
+        "Markov: it also holds all of the past that matters for what follows, "
+        "whenever it is visited; at this Γ a group's first visit of a state counts."
     )
 
 
 def as_in_the_state(confounding: float) -> str:
     """What a certificate assumes about decisions, beside the state they were made in."""
     if confounding == 1:
-        return "The state holds all that decisions were based on: no unmeasured confounding."
-    return (
-        "What decisions were based on beside the state moved the odds of the suggestion, the state "
-        f"being equal, by a factor of {confounding:g} at most, and anew at every decision: "
-        "unrecorded causes of several decisions have nothing to do with each other."
+        return say("The state holds all that decisions were based on: no unmeasured confounding.")
+    return say(
+        "What decisions were based on beside the state moved the odds of the suggestion, the "
+        "state being equal, by a factor of {g:g} at most, and anew at every decision: unrecorded "
+        "causes of several decisions have nothing to do with each other.",
+        g=confounding,
     )
 
 
 def as_if_by_lot(confounding: float) -> str:
     """What a certificate over rules assumes about decisions in the region of a rule."""
-    lot = (
-        "did not depend on anything the outcome depends on: it was as if drawn by lot."
-        if confounding == 1
-        else "was as if drawn by lot, with odds that anything the outcome depends on moved by a "
-        f"factor of {confounding:g} at most."
-    )
-    return (
-        f"Where a rule holds, whether its action was taken at a first decision there {lot} "
+    if confounding == 1:
+        lot = say(
+            "Where a rule holds, whether its action was taken at a first decision there did not "
+            "depend on anything the outcome depends on: it was as if drawn by lot."
+        )
+    else:
+        lot = say(
+            "Where a rule holds, whether its action was taken at a first decision there was as if "
+            "drawn by lot, with odds that anything the outcome depends on moved by a factor of "
+            "{g:g} at most.",
+            g=confounding,
+        )
+    compared = say(
         "(Features of those who took it and of others were compared; what was not measured was "
         "not.)"
     )
+    return sentences(lot, compared)
 
 
 def by_lot(record: LogRecord, place: str, settings: GateSettings) -> list[str]:
@@ -217,10 +246,16 @@ def by_lot(record: LogRecord, place: str, settings: GateSettings) -> list[str]:
         return []
     if record.chances is not None:
         words = record.chances.words(place, settings.confounding, settings.grade)
-        return [f"{record.recorded} {words}"]
+        return [sentences(record.recorded, words)]
     return [
-        f"{record.recorded} The certificate does not use these probabilities: it needs that "
-        f"within a {place} they are the same for all."
+        sentences(
+            record.recorded,
+            say(
+                "The certificate does not use these probabilities: it needs that within a {place} "
+                "they are the same for all.",
+                place=word(place),
+            ),
+        )
     ]
 
 
@@ -229,27 +264,46 @@ def _returns_words(settings: GateSettings) -> list[str]:
     words = []
     if settings.value_range is not None:
         low, high = settings.value_range
-        words.append(f"Every return lies within {low:g}..{high:g}, known beforehand.")
+        words.append(say("Every return lies within {a:g}..{b:g}, known beforehand.", a=low, b=high))
     if settings.grade == "large-sample":
         words.append(
-            "Means of returns are nearly normal: no return is so rare and so far from the others "
-            "that the log has not met it."
+            say(
+                "Means of returns are nearly normal: no return is so rare and so far from the "
+                "others that the log has not met it."
+            )
         )
     return words
 
 
 def _treated_words(facts: LogFacts, n: int, cut: str | None) -> str:
     """What is assumed of episodes that were cut, or of all where none was."""
-    later = f", with all later ones of {form(n, 'its group', 'their groups')}"
-    later = "" if facts.n_groups >= facts.n_episodes else later
+    if facts.n_groups >= facts.n_episodes:
+        dropped = say_many(
+            "{n:,} cut episode was left out: {unrelated} (declared by the user).",
+            "{n:,} cut episodes were left out: {unrelated} (declared by the user).",
+            n,
+            unrelated=UNRELATED,
+        )
+    else:
+        dropped = say_many(
+            "{n:,} cut episode was left out, with all later ones of its group: {unrelated} "
+            "(declared by the user).",
+            "{n:,} cut episodes were left out, with all later ones of their groups: {unrelated} "
+            "(declared by the user).",
+            n,
+            unrelated=UNRELATED,
+        )
     ended = {
-        "drop-unrelated": f"{many(n, 'cut episode')} {form(n, 'was', 'were')} left out{later}: "
-        f"{UNRELATED} (declared by the user).",
-        "terminal": f"{many(n, 'cut episode')} {form(n, 'counts', 'count')} as ended: the value "
-        "meant is what was collected until the cut, and how long that is depends on the state "
-        "alone.",
+        "drop-unrelated": dropped,
+        "terminal": say_many(
+            "{n:,} cut episode counts as ended: the value meant is what was collected until the "
+            "cut, and how long that is depends on the state alone.",
+            "{n:,} cut episodes count as ended: the value meant is what was collected until the "
+            "cut, and how long that is depends on the state alone.",
+            n,
+        ),
     }
-    return ended[str(cut)] if n else "No episode was cut short by what was about to come."
+    return ended[str(cut)] if n else say("No episode was cut short by what was about to come.")
 
 
 def _windowed(facts: LogFacts) -> list[str]:
@@ -257,8 +311,14 @@ def _windowed(facts: LogFacts) -> list[str]:
     if facts.follow_up is None:
         return []
     return [
-        f"Returns are of the first {facts.follow_up} of an episode (chosen without looking at "
-        "returns). How much of that time is left is part of the state, or does not matter."
+        sentences(
+            say(
+                "Returns are of the first {window} of an episode (chosen without looking at "
+                "returns).",
+                window=duration(facts.follow_up),
+            ),
+            say("How much of that time is left is part of the state, or does not matter."),
+        )
     ]
 
 
@@ -268,7 +328,17 @@ def _group_order(record: LogRecord, counted: str) -> list[str]:
     if not facts.grouped or facts.n_groups >= facts.n_episodes:
         return []
     return [
-        "Episodes of a group come in the order they happened"
-        + (" (by time, then by label)" if record.timed else " (by label)")
-        + f"; a group's first visit of {counted}"
+        (
+            say(
+                "Episodes of a group come in the order they happened (by time, then by label); a "
+                "group's first visit of {counted}",
+                counted=counted,
+            )
+            if record.timed
+            else say(
+                "Episodes of a group come in the order they happened (by label); a group's first "
+                "visit of {counted}",
+                counted=counted,
+            )
+        )
     ]

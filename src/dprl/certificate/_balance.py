@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import say
 from dprl.logs._categories import Levels
 
 __all__ = ["Imbalance", "imbalance"]
@@ -83,7 +84,7 @@ def _columns(
         measured = np.isfinite(x[:, j])
         for code, label in enumerate(labels):
             yield (*_often(f"{name} {label}"), np.where(measured, x[:, j] == code, np.nan))
-    yield "a later step of the episode", "an earlier step of the episode", step
+    yield say("a later step of the episode"), say("an earlier step of the episode"), step
 
 
 def _often(what: str) -> tuple[str, str]:

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import say, sentences
 from dprl.certificate._assumptions import LogRecord, of_states
 from dprl.certificate._evalue import differences
 from dprl.certificate._histograms import binned
@@ -193,11 +194,18 @@ def _gated(
     if len(speaks):
         facts["eps_star"] = float(bears[speaks, choice[speaks]].min())
         facts["refuted"] = float(refuted[speaks, choice[speaks]].max())
-    notes, shows = [note], "prove" if settings.grade == "proved" else "show"
+    notes, shows = [note], say("prove") if settings.grade == "proved" else say("show")
     if too_large.any():
         notes.append(
-            f"{int(too_large.sum()):,} more passed, but the data {shows} too much difference "
-            "within their cells: not issued. A smaller radius may help."
+            sentences(
+                say(
+                    "{sum:,} more passed, but the data {shows} too much difference within their "
+                    "cells: not issued.",
+                    sum=int(too_large.sum()),
+                    shows=shows,
+                ),
+                say("A smaller radius may help."),
+            )
         )
     return issue(
         _cell_policy(inner, cells, log),

@@ -44,6 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.checks import check_choice
+from dprl._core.words import api, option, say, sentences, worded
 from dprl.certificate._assumptions import LogRecord
 from dprl.certificate._cells import gate_cells
 from dprl.certificate._pair_tests import Learner
@@ -119,7 +120,7 @@ def warn_of_differences(gate: Callable[..., Any]) -> Any:
             warnings.warn(sentence, BalanceWarning, stacklevel=outside())
         if gated.certificate is None or not cautions:
             return gated
-        notes = [f"Be wary: {sentence}" for sentence in cautions]
+        notes = [sentences(say("Be wary:"), sentence) for sentence in cautions]
         certificate = replace(gated.certificate, notes=(*gated.certificate.notes, *notes))
         return replace(gated, certificate=certificate)
 
@@ -252,7 +253,7 @@ def gate_suggestions(
         raise ParameterError(
             "counting every visit carries no certificate: visits of one trajectory are not "
             "independent.",
-            do="Fit with visits='first'.",
+            do=worded("Fit with {visits}.", visits=option("visits", "first")),
         )
     if not isinstance(log, LogInParts | SiteEvidence):
         check_log(log)
@@ -271,9 +272,13 @@ def _gate_cells(learner: DPRLContinuous, log: Log, settings: GateSettings) -> Ce
     """The certified policy over cells of features."""
     note = settings.split_note
     if learner.lam is not None:
-        note += (
-            f" The certificate compares whole returns: the credit of the proposal (λ = "
-            f"{learner.lam:g}) is not used."
+        note = sentences(
+            note,
+            say(
+                "The certificate compares whole returns: the credit of the proposal (λ = "
+                "{lam:g}) is not used.",
+                lam=learner.lam,
+            ),
         )
         learner = replace(learner, lam=None)
     record = LogRecord.of(log, learner.cut)
@@ -315,13 +320,18 @@ def _learner(proposal: Any) -> Learner:
             "a gate proves what whole returns show; Confident chooses in a model, and its policy "
             "states its own bound (policy.stated).",
             f"a {type(proposal).__name__}",
-            "For a certificate fit DPRLDiscrete (--learner dprl) and gate that; judge this policy "
-            "with dprl.evaluate.",
+            worded(
+                "For a certificate fit {learner} and gate that; judge this policy with {command}.",
+                learner=api("DPRLDiscrete"),
+                command=api("dprl.evaluate"),
+            ),
         )
     if name not in ("DPRLDiscrete", "DPRLContinuous"):
         raise ParameterError(
             f"a gate is for DPRL's learners and policies; got {name or type(proposal).__name__}.",
-            do="Rivals' policies can be judged with dprl.evaluate.",
+            do=worded(
+                "Rivals' policies can be judged with {command}.", command=api("dprl.evaluate")
+            ),
         )
     settings["n_min"] = math.inf if settings["n_min"] is None else settings["n_min"]
     kind: type[Learner] = DPRLDiscrete

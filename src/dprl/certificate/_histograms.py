@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.checks import check_gamma, check_range
+from dprl._core.words import argument, worded
 from dprl.errors import LogError
 from dprl.logs.log import Label, Log
 from dprl.logs.returns import refuse_outside, returns
@@ -62,7 +63,11 @@ class Histograms:
             if getattr(self, name) != getattr(other, name):
                 raise LogError(
                     f"histograms with different {name} cannot be merged.",
-                    do="Read or split the parts from one log; use one gamma and one value_range.",
+                    do=worded(
+                        "Read or split the parts from one log; use one gamma and one "
+                        "{value_range}.",
+                        value_range=argument("value_range"),
+                    ),
                 )
         keys, place = np.unique(np.concatenate((self.keys, other.keys)), return_inverse=True)
         counts = np.zeros(len(keys), np.int64)

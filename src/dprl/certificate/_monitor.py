@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dprl._core import plot
 from dprl._core.checks import check_delta
 from dprl._core.table import Table, to_json_value
+from dprl._core.words import either, option, worded
 from dprl.certificate._record import FORMAT, Record, marks_of, together
 from dprl.certificate._visits import COLUMNS, Visits, counted, visits_of
 from dprl.certificate._watch import Watch, watch
@@ -74,18 +75,25 @@ class Monitor:
             raise PolicyError(
                 "a monitor needs a certificate over labelled states to hold new groups against.",
                 repr(policy),
-                "Gate the policy first: dprl.gate(policy, log, ...), or dprl gate.",
+                worded(
+                    "Gate the policy first: {command}.",
+                    command=either("dprl.gate(policy, log, ...)", "dprl gate"),
+                ),
             )
         if getattr(certificate, "grade", "proved") != "proved":
             raise PolicyError(
                 "a monitor continues a proved certificate; this one is large-sample.",
-                do="Gate the policy with grade='proved'.",
+                do=worded("Gate the policy with {grade}.", grade=option("grade", "proved")),
             )
         if certificate.kind.whole:
             raise PolicyError(
                 "a monitor watches single suggestions; this certificate is about the policy as a "
                 "whole and claims nothing about any one of them.",
-                do="Gate the policy with mode='swap-split' or mode='in-sample'.",
+                do=worded(
+                    "Gate the policy with {mode} or {mode2}.",
+                    mode=option("mode", "swap-split"),
+                    mode2=option("mode", "in-sample"),
+                ),
             )
         self.policy = policy
         self.delta = check_delta(certificate.delta if delta is None else delta)

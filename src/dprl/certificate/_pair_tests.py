@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from dprl._core.checks import Cut
 from dprl._core.intervals import welch
+from dprl._core.words import N_, say
 from dprl.certificate._assumptions import LogRecord
 from dprl.certificate._confounding import UnmeasuredCause
 from dprl.certificate._eprocess import advantages
@@ -469,7 +470,10 @@ def _theorems(
         contrast=learner.contrast,
         **facts,
     )
-    return {"Theorem 1, as published": published.value, "Theorem 1, sound": sound.value}
+    return {
+        N_("Theorem 1, as published"): published.value,
+        N_("Theorem 1, sound"): sound.value,
+    }
 
 
 def _several(rows: Sequence[Mapping[str, Any]], count: Callable[[], int | None]) -> list[str]:
@@ -478,5 +482,7 @@ def _several(rows: Sequence[Mapping[str, Any]], count: Callable[[], int | None])
         return []
     most = count()
     if most is None:
-        return ["How many suggestions one episode meets is not known without rows: Γ* is of each."]
+        return [
+            say("How many suggestions one episode meets is not known without rows: Γ* is of each.")
+        ]
     return [several_words(min(r["gamma_star"] for r in rows), most)] if most > 1 else []

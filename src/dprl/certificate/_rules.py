@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.plural import form, many
+from dprl._core.words import api, say, say_many, sentences, word, worded
 from dprl.certificate._assumptions import LogRecord, as_if_by_lot, by_lot, resting_on
 from dprl.certificate._balance import Imbalance, imbalance
 from dprl.certificate._pair_tests import (
@@ -220,7 +220,20 @@ def _certificate(
         )
         for i, (r, rule) in enumerate(zip(issued, gated.rules, strict=True))
     ]  # fmt: skip
-    with_range = ", the range" if settings.value_range is not None else ""
+    with_range = say(", the range") if settings.value_range is not None else ""
+    chosen = (
+        say(
+            "Gamma{range} and the settings of the rules were chosen without the returns "
+            "of the half that certified.",
+            range=with_range,
+        )
+        if own
+        else say(
+            "Gamma{range} and the settings of the rules were chosen without the returns "
+            "of this log.",
+            range=with_range,
+        )
+    )
     return certificate_of(
         rows,
         [tests],
@@ -239,12 +252,11 @@ def _certificate(
                 as_if_by_lot(settings.confounding),
                 *by_lot(record, "region of a rule", settings),
             ],
-            practice="Practice was the same throughout, and goes on as usual after the decision.",
-            chosen=[
-                f"Gamma{with_range} and the settings of the rules were chosen without the returns "
-                f"of {'the half that certified' if own else 'this log'}."
-            ],
-            ordered="the region of a rule counts.",
+            practice=say(
+                "Practice was the same throughout, and goes on as usual after the decision."
+            ),
+            chosen=[chosen],
+            ordered=say("the region of a rule counts."),
         ),
         notes=tuple(notes),
         cells={"rules": proposals},
@@ -259,7 +271,7 @@ def _proposals(policy: RulePolicy) -> tuple[dict[str, Any], tuple[Rule, ...]]:
             "a gate over rules needs all rules that were proposed, and this policy has no record "
             "of them.",
             cannot_tell(policy.provenance) or "its provenance says nothing about 'rules'",
-            "Gate a policy as dprl.Rules has fitted it.",
+            worded("Gate a policy as {learner} has fitted it.", learner=api("dprl.Rules")),
         )
     try:
         dates = days_told(policy)
@@ -303,8 +315,8 @@ def _certifying(
 ) -> _Part:
     """The part of a treated log that certifies."""
     proposing: Log | None = None
-    part, divisions, words = treated, 1, "The rules were learned from another log; all of this one "
-    words += "certified them."
+    part, divisions = treated, 1
+    words = say("The rules were learned from another log; all of this one certified them.")
     if own:
         divisions = len(record["divisions"])
         inside = deal(len(treated.groups), 0.5, int(record["division"]))
@@ -312,9 +324,21 @@ def _certifying(
         proposing = treated.take(np.flatnonzero(inside[treated.group]))
         proposing = _labelled(proposing, _regions(policy, proposing, proposals)[1], len(proposals))
         words = (
-            f"One half of the groups proposed {many(proposals, 'rule')}, the other half certified "
-            + form(proposals, "it", "them, all at once")
-            + (f"; {divisions} such divisions share the level." if divisions > 1 else ".")
+            say_many(
+                "One half of the groups proposed {n:,} rule, the other half certified it; {k} "
+                "such divisions share the level.",
+                "One half of the groups proposed {n:,} rules, the other half certified them, all "
+                "at once; {k} such divisions share the level.",
+                proposals,
+                k=divisions,
+            )
+            if divisions > 1
+            else say_many(
+                "One half of the groups proposed {n:,} rule, the other half certified it.",
+                "One half of the groups proposed {n:,} rules, the other half certified them, all "
+                "at once.",
+                proposals,
+            )
         )
     if not part.n_episodes:
         raise LogError("no episode is left to certify with.", do="Read more, or drop fewer.")
@@ -370,15 +394,19 @@ def _imbalances(
 
 
 def _struck(rule: Rule, difference: Imbalance) -> str:
-    return (
-        f"Not issued: {rule.suggested} where {rule.words}. Those who took it there had "
-        f"{difference.words} than others (by {difference.size:.2f} standard deviations within the "
-        "region), so it was not given as if by lot."
+    return sentences(
+        say("Not issued: {action} where {rule}.", action=rule.suggested, rule=word(rule.words)),
+        say(
+            "Those who took it there had {word} than others (by {size:.2f} standard deviations "
+            "within the region), so it was not given as if by lot.",
+            word=word(difference.words),
+            size=difference.size,
+        ),
     )
 
 
 def _approved(policy: RulePolicy) -> set[str] | None:
-    """The words of the rules that people approved; None where nobody was settings."""
+    """The words of the rules that people approved; None where nobody was asked."""
     if "approved" not in policy.provenance:
         return None
     return {rule.words for rule in policy.rules if not rule.silent}
@@ -411,5 +439,7 @@ def _noted(policy: RulePolicy, own: bool) -> list[str]:
     notes = policy.provenance.get("notes") or []
     kept = [n for n in notes if isinstance(n, str) and not n.startswith(OF_ALL)]
     if not own:
-        kept.append("Intervals and p-values are those of the log that the rules were learned from.")
+        kept.append(
+            say("Intervals and p-values are those of the log that the rules were learned from.")
+        )
     return kept

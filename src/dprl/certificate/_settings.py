@@ -19,6 +19,7 @@ from dprl._core.checks import (
     check_whole,
 )
 from dprl._core.confounding import MOST
+from dprl._core.words import api, argument, either, option, say, worded
 from dprl.errors import LogError, ParameterError
 from dprl.logs._censoring import check_claim
 from dprl.logs._encoding import encoding_of, filled
@@ -31,10 +32,12 @@ Bools = NDArray[np.bool_]
 
 GRADES = ("proved", "large-sample")
 
-HONEST = (
-    "Follow every episode for a fixed time, before which none was cut (follow_up=, --follow-up), "
-    "or say cut='terminal' or cut='drop-unrelated' (--cut) when learning; the certificate says "
-    "which, and what it assumes."
+HONEST = worded(
+    "Follow every episode for a fixed time, before which none was cut ({follow_up}), or say {cut} "
+    "or {cut2} when learning; the certificate says which, and what it assumes.",
+    follow_up=option("follow_up"),
+    cut=option("cut", "terminal"),
+    cut2=option("cut", "drop-unrelated"),
 )
 """What to do about cut episodes where something is to be proved."""
 
@@ -82,13 +85,22 @@ class GateSettings:
             check_whole("horizon", self.horizon, 1)
         for name in ("delta", "margin", "confounding"):
             object.__setattr__(self, name, float(getattr(self, name)))
-        where = "mode='policy'" if self.mode == "policy" else "grade='large-sample'"
+        policy, large = option("mode", "policy"), option("grade", "large-sample")
         if self.confounding > 1 and (self.mode == "policy" or self.grade != "proved"):
             raise ParameterError(
                 "what an unrecorded cause could do is tested by proofs of single suggestions only.",
-                f"{where}, confounding={self.confounding:g}",
-                "Leave confounding out, or leave out mode='policy' and grade='large-sample'; "
-                "dprl.sensitivity bounds the gain of a whole policy at each Γ.",
+                worded(
+                    "{where}, {confounding}",
+                    where=policy if self.mode == "policy" else large,
+                    confounding=option("confounding", _short(self.confounding)),
+                ),
+                worded(
+                    "Leave confounding out, or leave out {mode} and {grade}; {command} bounds the "
+                    "gain of a whole policy at each Γ.",
+                    mode=policy,
+                    grade=large,
+                    command=api("dprl.sensitivity"),
+                ),
             )
         object.__setattr__(self, "seed", check_seed(self.seed))
 
@@ -107,8 +119,8 @@ class GateSettings:
     def split_note(self) -> str:
         """How the groups were split, in a sentence."""
         if self.split is not None:
-            return "The split of the groups was given."
-        return f"Groups were split in two with seed {self.seed}."
+            return say("The split of the groups was given.")
+        return say("Groups were split in two with seed {n}.", n=self.seed)
 
     def sides(self, source: Source | Log) -> Bools:
         """bool (groups,): true for the groups of the half that proposes first."""
@@ -149,34 +161,45 @@ class GateSettings:
 
     def check_states(self) -> None:
         """Refuse settings that a gate over labelled states, or over cells, cannot take together."""
+        in_sample, swap_split = option("mode", "in-sample"), option("mode", "swap-split")
         if self.mode == "in-sample" and self.states is None:
             raise ParameterError(
-                "mode='in-sample' certifies with the returns that proposed.",
-                do="Only if the list of states, gamma, n_min and value_range were fixed without "
-                "looking at returns: name the states, states=[...]. Otherwise use "
-                "mode='swap-split'.",
+                worded("{mode} certifies with the returns that proposed.", mode=in_sample),
+                do=worded(
+                    "Only if the list of states, gamma, {n_min} and {value_range} were fixed "
+                    "without looking at returns: name the states, {choice}. Otherwise use {mode}.",
+                    n_min=argument("n_min"),
+                    value_range=argument("value_range"),
+                    choice=either("states=[...]", "--states"),
+                    mode=swap_split,
+                ),
             )
         if self.mode == "swap-split" and self.states is not None:
             raise ParameterError(
-                "mode='swap-split' takes no list of states.",
-                do="Leave states out, or choose mode='in-sample' if they were fixed beforehand.",
+                worded("{mode} takes no list of states.", mode=swap_split),
+                do=worded(
+                    "Leave states out, or choose {mode} if they were fixed beforehand.",
+                    mode=in_sample,
+                ),
             )
         if self.mode == "in-sample" and self.grade != "proved":
             raise ParameterError(
                 "a large-sample test of suggestions that the same returns proposed is worth "
                 "nothing.",
-                "mode='in-sample', grade='large-sample'",
-                "Use mode='swap-split'.",
+                worded("{mode}, {grade}", mode=in_sample, grade=option("grade", "large-sample")),
+                worded("Use {mode}.", mode=swap_split),
             )
         if self.mode == "in-sample" and self.split is not None:
-            raise ParameterError("mode='in-sample' has no split.", do="Leave split out.")
+            raise ParameterError(
+                worded("{mode} has no split.", mode=in_sample), do="Leave split out."
+            )
 
     def check_cells(self) -> None:
         """Refuse settings that a gate over features has no use for."""
         if self.mode == "in-sample":
             raise ParameterError(
                 "cells of features are made from the data: there is no in-sample certificate.",
-                do="Use mode='swap-split'.",
+                do=worded("Use {mode}.", mode=option("mode", "swap-split")),
             )
         if not self.markov:
             raise ParameterError(
@@ -205,7 +228,12 @@ class GateSettings:
         """
         for name in self._given("states", "markov", "horizon", *([] if learner else ["split"])):
             raise ParameterError(
-                f"mode='policy' {'of a policy ' if name == 'split' else ''}takes no {name}.",
+                worded(
+                    "{mode} {x}takes no {name}.",
+                    mode=option("mode", "policy"),
+                    x="of a policy " if name == "split" else "",
+                    name=name,
+                ),
                 do="Leave it out.",
             )
 
@@ -216,6 +244,11 @@ class GateSettings:
             "split": self.split is not None, "horizon": self.horizon is not None,
         }  # fmt: skip
         return [name for name in names if given[name]]
+
+
+def _short(number: float) -> float:
+    """A number without a zero behind its point: 2 for 2.0."""
+    return int(number) if number.is_integer() else number
 
 
 def in_memory(log: Any, what: str) -> Log:
@@ -271,6 +304,9 @@ def refuse_own_medians(proposal: Any, log: Any) -> None:
             f"{own[0]!r} is missing on {fills[own[0]].share:.1%} of the rows and filled by the "
             "median of this log, so the rows that certify help to make the states.",
             f"columns that are filled: {', '.join(map(repr, own[:8]))}",
-            "Gate a policy that was fitted to another log (it brings its own medians), or say "
-            "grade='large-sample' (--grade large-sample).",
+            worded(
+                "Gate a policy that was fitted to another log (it brings its own medians), or say "
+                "{grade}.",
+                grade=option("grade", "large-sample"),
+            ),
         )

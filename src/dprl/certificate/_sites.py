@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.exact import COUNT
+from dprl._core.words import api, argument, option, worded
 from dprl.certificate._assumptions import LogRecord
 from dprl.certificate._confounding import UnmeasuredCause
 from dprl.certificate._pair_tests import DELTA_SHARES, PairTests, at_gamma, by_visits
@@ -56,21 +57,31 @@ def check_sites(sites: SiteEvidence, learner: Any, settings: GateSettings) -> Ga
     if getattr(learner, "radius", None) is not None:
         raise ParameterError(
             "sites count labelled states, and this learner is for features.",
-            do="Use dprl.DPRLDiscrete.",
+            do=worded("Use {learner}.", learner=api("dprl.DPRLDiscrete")),
         )
     schema = sites.schema
     if schema.value_range is None:
         raise ParameterError(
             "the sites counted without a range of returns: there is nothing to certify with.",
             f"schema {schema.digest()[:12]}",
-            "State value_range in the schema, from what rewards can be, and count again.",
+            worded(
+                "State {value_range} in the schema, from what rewards can be, and count again.",
+                value_range=argument("value_range"),
+            ),
         )
     if settings.value_range != schema.value_range:
         raise ParameterError(
-            f"the sites counted with value_range = {schema.value_range}; got "
-            f"{settings.value_range}.",
+            worded(
+                "the sites counted with {value_range} = {value_range2}; got {value_range3}.",
+                value_range=argument("value_range"),
+                value_range2=schema.value_range,
+                value_range3=settings.value_range,
+            ),
             f"schema {schema.digest()[:12]}",
-            "Leave value_range out, or let all sites count again with another schema.",
+            worded(
+                "Leave {value_range} out, or let all sites count again with another schema.",
+                value_range=argument("value_range"),
+            ),
         )
     if settings.states is not None and set(settings.states) != set(schema.states):
         raise ParameterError(
@@ -89,8 +100,12 @@ def check_sites(sites: SiteEvidence, learner: Any, settings: GateSettings) -> Ga
         raise ParameterError(
             "what sites counted can be certified in one way only: in-sample and by first visits.",
             name,
-            "Say mode='in-sample' (--mode in-sample) and markov=False (--no-markov), and leave out "
-            "grade, split and horizon; anything else needs rows.",
+            worded(
+                "Say {mode} and {markov}, and leave out grade, split and horizon; anything else "
+                "needs rows.",
+                mode=option("mode", "in-sample"),
+                markov=option("markov", False),
+            ),
         )
     sites.check_settings({**learner.settings(), "plan": False})
     _check_cuts(sites)
@@ -98,7 +113,7 @@ def check_sites(sites: SiteEvidence, learner: Any, settings: GateSettings) -> Ga
         raise ParameterError(
             "a certificate from sites without rows is for best single decisions.",
             "plan=True",
-            "Say plan=False (--no-plan) when learning.",
+            worded("Say {plan} when learning.", plan=option("plan", False)),
         )
     return replace(settings, states=schema.states)
 

@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.checks import Cut
+from dprl._core.words import joined, say
 from dprl.certificate._assumptions import LogRecord, of_states
 from dprl.certificate._confounding import UnmeasuredCause
 from dprl.certificate._issued_gain import Legs, legs_of, meetings
@@ -235,11 +236,16 @@ def declared_states(states: Sequence[Label], facts: LogFacts) -> Declared:
         )
     notes, missing = [], len(names) - int(inside.sum())
     if missing:
-        notes.append(f"{missing:,} of {len(names):,} declared states do not occur in this log.")
+        notes.append(
+            say("{k:,} of {n:,} declared states do not occur in this log.", k=missing, n=len(names))
+        )
     if not inside.all():
         notes.append(
-            f"{int((~inside).sum()):,} of {facts.n_states:,} states of this log were not declared: "
-            "no suggestion is made there."
+            say(
+                "{k:,} of {n:,} states of this log were not declared: no suggestion is made there.",
+                k=int((~inside).sum()),
+                n=facts.n_states,
+            )
         )
     return Declared(len(names), inside, tuple(notes))
 
@@ -385,8 +391,10 @@ def _split_notes(settings: GateSettings, declared: Declared | None) -> list[str]
     if not settings.markov:
         return []
     return [
-        "Which states are met was bounded by halves of the groups, split with seed "
-        f"{settings.seed}."
+        say(
+            "Which states are met was bounded by halves of the groups, split with seed {n}.",
+            n=settings.seed,
+        )
     ]
 
 
@@ -464,8 +472,21 @@ def _left_out(facts: LogFacts, pairs: Bools, choice: Codes) -> list[str]:
         for s, a in zip(states[:NAMED], actions[:NAMED], strict=True)
     ]
     return [
-        f"{len(states):,} more passed, and are left out because less gain could be proved with "
-        f"them: {', '.join(names)}{', …' if len(states) > NAMED else ''}."
+        (
+            say(
+                "{states:,} more passed, and are left out because less gain could be proved with "
+                "them: {join}, ….",
+                states=len(states),
+                join=joined(", ", names),
+            )
+            if len(states) > NAMED
+            else say(
+                "{n:,} more passed, and are left out because less gain could be proved with them: "
+                "{names}.",
+                n=len(states),
+                names=joined(", ", names),
+            )
+        )
     ]
 
 

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from dprl._core.checks import Cut, check_gamma, check_range
 from dprl._core.compiled import compiled
+from dprl._core.words import argument, worded
 from dprl.certificate._histograms import checked_returns
 from dprl.errors import LogError
 from dprl.evidence._site_bins import SLACK, UNITS, unit_bins
@@ -86,7 +87,10 @@ class Visits:
             if getattr(self, name) != getattr(later, name):
                 raise LogError(
                     f"visits with different {name} cannot be merged.",
-                    do="Read the parts with the same states, actions, gamma and value_range.",
+                    do=worded(
+                        "Read the parts with the same states, actions, gamma and {value_range}.",
+                        value_range=argument("value_range"),
+                    ),
                 )
         pair, gap, bins, count = counted(
             *(np.concatenate((getattr(self, c), getattr(later, c))) for c in COLUMNS)

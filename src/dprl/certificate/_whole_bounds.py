@@ -52,6 +52,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import N_, option, worded
 from dprl.certificate._settings import GateSettings
 from dprl.errors import LogError
 from dprl.logs.log import Log
@@ -178,15 +179,19 @@ def bound_proved(met: Met, settings: GateSettings) -> tuple[float, dict[str, Any
             f"{int(lacking.sum()):,} of {int(met.follows.sum()):,} steps that follow the policy "
             "do not say with which probability their action was taken.",
             f"episode {met.log.episodes[e]!r}, step {met.row[at] - met.log.starts[e]}",
-            "A proof for the whole policy needs known probabilities (propensity=, --propensity); "
-            "or choose grade='large-sample', which estimates them.",
+            worded(
+                "A proof for the whole policy needs known probabilities ({propensity}); or choose "
+                "{grade}, which estimates them.",
+                propensity=option("propensity"),
+                grade=option("grade", "large-sample"),
+            ),
         )
     weight, first = met.weights(chance), _first(met.log)
     G = np.clip((met.G[met.log.starts[:-1]] - low) / (high - low), 0.0, 1.0)
     Z = (1 + weight * G - G)[first]
     bound = (high - low) * lower_end(Z, settings.delta)
     difference = (high - low) * float((Z - 1).mean())
-    return bound, _facts(met, "importance weighting", "known", difference)
+    return bound, _facts(met, N_("importance weighting"), "known", difference)
 
 
 def lower_end(Z: Floats, alpha: float) -> float:
@@ -231,7 +236,7 @@ def bound_large_sample(met: Met, settings: GateSettings) -> tuple[float, dict[st
     before = met.row[at] - met.log.starts[met.episode[at]]
     D[met.episode[at]] = met.gamma**before * (v[at] - met.G[met.row[at]])
     first = _first(met.log)
-    facts = _facts(met, "the doubly robust estimate", source, float(D[first].mean()))
+    facts = _facts(met, N_("the doubly robust estimate"), source, float(D[first].mean()))
     fewer = min(facts["followers"], facts["reached"] - facts["followers"])
     if fewer < 2:
         return -np.inf, facts

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import api, joined, say, sentences, worded
 from dprl.certificate._assumptions import LogRecord, as_in_the_state, resting_on
 from dprl.certificate._settings import GateSettings, check_cut, in_memory
 from dprl.certificate._whole_bounds import WHOLE_LEAST, Met, bound_large_sample, bound_proved
@@ -53,13 +54,16 @@ def gate_policy(proposal: Any, log: Any, settings: GateSettings) -> TablePolicy:
         inside = settings.sides(log)[log.group]
         policy = proposal.fit(log.take(np.flatnonzero(inside)))
         certifying = log.take(np.flatnonzero(~inside))
-        notes = [f"The policy was learned from one half of the groups. {settings.split_note}"]
+        learned = say("The policy was learned from one half of the groups.")
+        notes = [sentences(learned, settings.split_note)]
     else:
         policy, certifying = proposal, log
         _refuse_seen(policy, log)
         notes = [*check_familiar(policy, log)]
         unsure = cannot_tell(policy.provenance)
-        notes += [f"{unsure}. If it has, nothing here holds."] if unsure else []
+        if unsure:
+            told = joined("", (unsure, "."))
+            notes.append(sentences(told, say("If it has, nothing here holds.")))
     policy = replace(policy, certificate=None)
     gamma, cut = float(policy.parameters["gamma"]), policy.parameters.get("cut")
     treated = treat_cut(certifying, gamma, cut).gathered()
@@ -114,9 +118,15 @@ def _check_proposal(proposal: Any, log: Log) -> None:
     labelled |= getattr(proposal, "changes_by", "") == "state"
     if not labelled or log.state is None:
         raise ParameterError(
-            "a gate for the whole policy is for labelled states, with DPRLDiscrete or Confident.",
+            worded(
+                "a gate for the whole policy is for labelled states, with {learner} or Confident.",
+                learner=api("DPRLDiscrete"),
+            ),
             f"got {type(proposal).__name__}" + ("" if labelled else " and no learner of labels"),
-            "Judge other policies with dprl.evaluate, on groups they have never seen.",
+            worded(
+                "Judge other policies with {command}, on groups they have never seen.",
+                command=api("dprl.evaluate"),
+            ),
         )
 
 
@@ -169,19 +179,21 @@ def _rows(policy: TablePolicy, log: Log, gamma: float) -> list[dict[str, Any]]:
 
 def _why_not(met: Met, bound: float, settings: GateSettings) -> str:
     if not len(met.row):
-        return "The policy makes no suggestion in the groups that certify."
-    what = "0" if settings.margin == 0 else f"the margin of {settings.margin:g}"
+        return say("The policy makes no suggestion in the groups that certify.")
+    what = "0" if settings.margin == 0 else say("the margin of {margin:g}", margin=settings.margin)
     shown = "minus infinity" if np.isinf(bound) else f"{bound:.4g}"
-    return (
-        f"Not issued: the lower bound of the gain of the whole policy is {shown}, not above {what}."
+    return say(
+        "Not issued: the lower bound of the gain of the whole policy is {b}, not above {m}.",
+        b=shown,
+        m=what,
     )
 
 
 def _assumptions(log: Log, cut: Any, settings: GateSettings, source: str) -> tuple[str, ...]:
     """The assumptions of a certificate of a whole policy, one sentence each."""
     record = LogRecord.of(log, cut)
-    drawn = "The probabilities of actions on record are those with which they were taken."
-    seen = "In each state of a suggestion practice takes the suggestion now and then."
+    drawn = say("The probabilities of actions on record are those with which they were taken.")
+    seen = say("In each state of a suggestion practice takes the suggestion now and then.")
     return resting_on(
         record,
         cut,
@@ -191,10 +203,10 @@ def _assumptions(log: Log, cut: Any, settings: GateSettings, source: str) -> tup
             *([drawn] if source != "estimated" else []),
             *([as_in_the_state(settings.confounding)] if source != "known" else []),
         ],
-        practice="Practice was the same throughout, and stays so wherever the policy defers.",
+        practice=say("Practice was the same throughout, and stays so wherever the policy defers."),
         chosen=[
             *([seen] if settings.grade == "large-sample" else []),
-            "The policy and its settings were chosen without the groups that certified.",
+            say("The policy and its settings were chosen without the groups that certified."),
         ],
-        ordered="a state counts, and the gain is that of first episodes.",
+        ordered=say("a state counts, and the gain is that of first episodes."),
     )

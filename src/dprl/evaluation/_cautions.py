@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dprl._core.plural import form, many
+from dprl._core.words import duration, say, say_many, sentences, word
 from dprl.evaluation._result import BLIND, ENOUGH, FEW_BLIND
 from dprl.evidence._lots import RecordedPropensity
 from dprl.logs._cut_words import DROPS, UNRELATED, WEIGHED
@@ -32,20 +32,28 @@ def _window(policy: Policy, log: Log) -> list[str]:
     own = origin.get("columns", {}).get("follow_up")
     if origin and own != log.follow_up:
         words.append(
-            f"the policy was learned from episodes followed "
-            f"{f'for {own}' if own else 'to their end'}, and these are followed "
-            f"{f'for {log.follow_up}' if log.follow_up else 'to their end'}."
+            say(
+                "the policy was learned from episodes followed {own}, and these are followed "
+                "{here}.",
+                own=_followed(own),
+                here=_followed(log.follow_up),
+            )
         )
     return words
+
+
+def _followed(window: str | None) -> str:
+    """For how long episodes are followed."""
+    return say("for {window}", window=duration(window)) if window else say("to their end")
 
 
 def _nobody(facts: Mapping[str, Any], log: Log) -> str:
     """Of an action that is not supported: who took it not (`dprl.evaluation.divergence`)."""
     if facts["behavior"] == "given":
-        return "has no chance there in the behaviour given"
+        return say("has no chance there in the behaviour given")
     if log.state is not None:
-        return "nobody took in its state"
-    return "hardly anybody took at steps like that (at most 3, and less than 2 %, in a region)"
+        return say("nobody took in its state")
+    return say("hardly anybody took at steps like that (at most 3, and less than 2 %, in a region)")
 
 
 def no_spread(followed: tuple[int, float] | None, level: float) -> list[str]:
@@ -60,10 +68,20 @@ def no_spread(followed: tuple[int, float] | None, level: float) -> list[str]:
     n, value = followed
     most = 1 - (1 - level) ** (1 / n)
     return [
-        f"all {n:,} episodes that followed the policy had the return {value:g}: resampling shows "
-        "no spread among them, and intervals are too short. A return that none of them had may "
-        f"still come in up to {100 * most:.2g} % of such episodes (with {100 * level:g} % "
-        "confidence)."
+        sentences(
+            say(
+                "all {n:,} episodes that followed the policy had the return {v:g}: resampling "
+                "shows no spread among them, and intervals are too short.",
+                n=n,
+                v=value,
+            ),
+            say(
+                "A return that none of them had may still come in up to {p:.2g} % of such "
+                "episodes (with {level:g} % confidence).",
+                p=100 * most,
+                level=100 * level,
+            ),
+        )
     ]
 
 
@@ -77,8 +95,11 @@ def weights_off(facts: Mapping[str, Any]) -> list[str]:
     mean, ess = facts["mean_weight"], facts["ess"]
     if abs(mean - 1) > 0.5:
         return [
-            f"the mean weight is {mean:.2f}, not 1: the behaviour is badly estimated where it "
-            "matters, or too few follow."
+            say(
+                "the mean weight is {w:.2f}, not 1: the behaviour is badly estimated where it "
+                "matters, or too few follow.",
+                w=mean,
+            )
         ]
     if not ess or facts["unsupported"] > FEW_BLIND or facts["clipped"] > OFTEN:
         return []  # another warning says why
@@ -86,10 +107,17 @@ def weights_off(facts: Mapping[str, Any]) -> list[str]:
     if abs(mean - 1) <= max(FAR_OFF * error, 0.02):
         return []
     return [
-        f"the mean weight is {mean:.2f} where 1 is expected, {abs(mean - 1) / error:.1f} standard "
-        f"errors away: {facts['unit']} that would count most are missing here by chance, or the "
-        "chances behind the weights are not those of this log. IS, PDIS and WPDIS are off by "
-        "about as much, and no interval shows it."
+        sentences(
+            say(
+                "the mean weight is {w:.2f} where 1 is expected, {z:.1f} standard errors away: "
+                "{unit} that would count most are missing here by chance, or the chances behind "
+                "the weights are not those of this log.",
+                w=mean,
+                z=abs(mean - 1) / error,
+                unit=word(facts["unit"]),
+            ),
+            say("IS, PDIS and WPDIS are off by about as much, and no interval shows it."),
+        )
     ]
 
 
@@ -119,10 +147,18 @@ def _chosen(facts: Mapping[str, Any], policy: Policy, log: Log) -> list[str]:
     if not several:
         return []
     return [
-        f"the recorded probabilities differ from row to row in {several:,} of {log.n_states:,} "
-        "states: who took an action there was chosen by something that the state does not hold. "
-        "The estimates for the whole policy take that into account; the advantage of a single "
-        "change, in training and held out, does not."
+        sentences(
+            say(
+                "the recorded probabilities differ from row to row in {k:,} of {n:,} states: who "
+                "took an action there was chosen by something that the state does not hold.",
+                k=several,
+                n=log.n_states,
+            ),
+            say(
+                "The estimates for the whole policy take that into account; the advantage of a "
+                "single change, in training and held out, does not."
+            ),
+        )
     ]
 
 
@@ -152,82 +188,153 @@ def wary_of(
     cautions += _window(policy, log)
     if cut in DROPS and len(log.cut_episodes):
         cautions.append(
-            f"{len(log.cut_episodes):,} of {log.n_episodes:,} episodes were cut and are left out: "
-            f"every number here is of the other {facts['episodes']:,}, and it is declared that "
-            f"{UNRELATED}."
+            say(
+                "{cut_episodes:,} of {n_episodes:,} episodes were cut and are left out: every "
+                "number here is of the other {episodes:,}, and it is declared that {unrelated}.",
+                cut_episodes=len(log.cut_episodes),
+                n_episodes=log.n_episodes,
+                episodes=facts["episodes"],
+                unrelated=UNRELATED,
+            )
         )
     if cut == "ipcw" and len(log.cut_episodes):
         cautions.append(
-            f"{len(log.cut_episodes):,} of {log.n_episodes:,} episodes were cut: {WEIGHED} Every "
-            "interval is for large samples and takes these chances as known. DM is left out."
+            sentences(
+                say(
+                    "{cut_episodes:,} of {n_episodes:,} episodes were cut: {weighed} Every "
+                    "interval is for large samples and takes these chances as known.",
+                    cut_episodes=len(log.cut_episodes),
+                    n_episodes=log.n_episodes,
+                    weighed=WEIGHED,
+                ),
+                say("DM is left out."),
+            )
         )
     if cut == "bootstrap" and (n_cut := len(log.cut_episodes)):
         cautions.append(
-            f"{many(n_cut, 'episode')} {form(n_cut, 'was', 'were')} cut: what comes after is put "
-            "at usual practice, whatever the policy would do there."
+            say_many(
+                "{n:,} episode was cut: what comes after is put at usual practice, whatever the "
+                "policy would do there.",
+                "{n:,} episodes were cut: what comes after is put at usual practice, whatever the "
+                "policy would do there.",
+                n_cut,
+            )
         )
     if facts["not_offered"]:
         cautions.append(
-            f"at {100 * facts['not_offered']:.1f} % of the steps at which the policy speaks its "
-            "suggestion was not on offer: the estimates suppose that it was."
+            say(
+                "at {p:.1f} % of the steps at which the policy speaks its suggestion was not on "
+                "offer: the estimates suppose that it was.",
+                p=100 * facts["not_offered"],
+            )
         )
     if not facts["spoken"]:
-        return [*cautions, "the policy speaks nowhere in this log: it is usual practice, exactly."]
+        return [
+            *cautions,
+            say("the policy speaks nowhere in this log: it is usual practice, exactly."),
+        ]
     if not facts["reached"]:
         cautions.append(
-            "wherever the policy speaks in this log, it says what practice does always already: "
-            "this log says nothing about what it would do otherwise."
+            say(
+                "wherever the policy speaks in this log, it says what practice does always "
+                "already: this log says nothing about what it would do otherwise."
+            )
         )
     elif not facts["reached_change"] and policy.may_change:
         cautions.append(
-            f"no {unit[:-1]} reaches a change: this log says nothing about the changes."
+            say(
+                "no {unit} reaches a change: this log says nothing about the changes.",
+                unit=word(unit[:-1]),
+            )
         )
     if facts["reached"] and not facts["followers"]:
         cautions.append(
-            f"nobody followed the suggestions: {facts['reached']:,} {unit} reach a step at which "
-            "the policy differs from practice, and none took the suggestion at every one. What "
-            "would have happened is the model's guess, so no estimate has an interval."
+            sentences(
+                say(
+                    "nobody followed the suggestions: {n:,} {unit} reach a step at which the "
+                    "policy differs from practice, and none took the suggestion at every one.",
+                    n=facts["reached"],
+                    unit=word(unit),
+                ),
+                say(
+                    "What would have happened is the model's guess, so no estimate has an interval."
+                ),
+            )
         )
     if facts["ess"] < ENOUGH <= min(facts["ess_differs"], facts["groups"]):
         cautions.append(
-            f"the effective sample size over all is {facts['ess']:.1f}, below {ENOUGH}: estimates "
-            f"rest on few {unit}."
+            say(
+                "the effective sample size over all is {ess:.1f}, below {enough}: estimates rest "
+                "on few {unit}.",
+                ess=facts["ess"],
+                enough=ENOUGH,
+                unit=word(unit),
+            )
         )
     if facts["followers"] and facts["ess_differs"] < ENOUGH:
         cautions.append(
-            f"the effective sample size where it matters is {facts['ess_differs']:.1f}, below "
-            f"{ENOUGH}: estimates rest on few {unit}, and intervals are too short."
+            say(
+                "the effective sample size where it matters is {ess:.1f}, below {enough}: "
+                "estimates rest on few {unit}, and intervals are too short.",
+                ess=facts["ess_differs"],
+                enough=ENOUGH,
+                unit=word(unit),
+            )
         )
     elif facts["reached_change"] and facts["ess_change"] < ENOUGH <= facts["ess_differs"]:
         cautions.append(
-            f"the effective sample size of those that reach a change is "
-            f"{facts['ess_change']:.1f}, below {ENOUGH}: what the changes alone bring rests on few "
-            f"{unit}."
+            say(
+                "the effective sample size of those that reach a change is {ess:.1f}, below "
+                "{enough}: what the changes alone bring rests on few {unit}.",
+                ess=facts["ess_change"],
+                enough=ENOUGH,
+                unit=word(unit),
+            )
         )
     if undefined > 0:
         cautions.append(
-            f"in {undefined * draws:,.0f} of {draws:,} bootstrap draws nobody's weight was left; "
-            "WIS, WPDIS and WDR do not exist there."
+            say(
+                "in {k:,.0f} of {n:,} bootstrap draws nobody's weight was left; WIS, WPDIS and "
+                "WDR do not exist there.",
+                k=undefined * draws,
+                n=draws,
+            )
         )
     cautions += _chosen(facts, policy, log)
     cautions += _another_practice(facts)
     cautions += weights_off(facts)
     if facts["clipped"] > OFTEN:
         cautions.append(
-            f"{100 * facts['clipped']:.0f} % of the probabilities behind the weights were clipped:"
-            " the policy often does what is hardly ever done."
+            say(
+                "{p:.0f} % of the probabilities behind the weights were clipped: the policy often "
+                "does what is hardly ever done.",
+                p=100 * facts["clipped"],
+            )
         )
     if facts["unsupported"] > FEW_BLIND and facts["followers"]:
-        ends = ": no estimate has an interval" if facts["unsupported"] > BLIND else ""
+        ends = say(": no estimate has an interval") if facts["unsupported"] > BLIND else ""
         cautions.append(
-            f"whoever follows the policy meets, in {100 * facts['unsupported']:.1f} % of episodes, "
-            f"an action that {_nobody(facts, log)}. What follows it is in no row: IS and PDIS "
-            f"count it as 0, WIS and WPDIS leave it out, the others guess it{ends}."
+            sentences(
+                say(
+                    "whoever follows the policy meets, in {unsupported:.1f} % of episodes, an "
+                    "action that {nobody}.",
+                    unsupported=100 * facts["unsupported"],
+                    nobody=_nobody(facts, log),
+                ),
+                say(
+                    "What follows it is in no row: IS and PDIS count it as 0, WIS and WPDIS leave "
+                    "it out, the others guess it{ends}.",
+                    ends=ends,
+                ),
+            )
         )
     if facts["guessed"] is not None and facts["guessed"] > 0.01:
         cautions.append(
-            f"at {100 * facts['guessed']:.1f} % of the steps at which it speaks, the suggestion "
-            "was never taken elsewhere in this log: DM, DR and WDR guess its value."
+            say(
+                "at {p:.1f} % of the steps at which it speaks, the suggestion was never taken "
+                "elsewhere in this log: DM, DR and WDR guess its value.",
+                p=100 * facts["guessed"],
+            )
         )
     if trouble:
         cautions.append(f"DM, DR and WDR are left out: {trouble}")

@@ -35,6 +35,7 @@ from dprl._core.checks import (
 )
 from dprl._core.results import Result
 from dprl._core.table import Table, to_json_value
+from dprl._core.words import either, worded
 from dprl.errors import ParameterError
 from dprl.evaluation._evaluate import evaluated
 from dprl.evaluation._result import Evaluation
@@ -344,7 +345,13 @@ def _check_paired(practices: Sequence[Floats], names: Sequence[str]) -> None:
                 "be compared draw by draw.",
                 f"{names[0]!r} and {name!r}: cut episodes are filled up by what is near, and that "
                 "is not the same for both",
-                'Treat cut episodes in another way: cut="terminal", "drop-unrelated" or "ipcw".',
+                worded(
+                    "Treat cut episodes in another way: {choice}.",
+                    choice=either(
+                        'cut="terminal", "drop-unrelated" or "ipcw"',
+                        "--cut terminal, drop-unrelated or ipcw",
+                    ),
+                ),
             )
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dprl._core.plural import many
-from dprl._core.practice import DIVIDED
 from dprl._core.results import Result
 from dprl._core.table import Table, to_json_value
+from dprl._core.words import joined, say, sentences, word
 
 if TYPE_CHECKING:
     from dprl.evaluation._subgroups import Subgroups
@@ -164,8 +164,13 @@ class Evaluation(Result):
     def _range(self) -> str:
         """The range of returns in words."""
         f = self.facts
-        where = "as declared" if f["range"] == "declared" else "those of this log"
-        return f"the returns there can be ({f['lowest']:.4g} to {f['highest']:.4g}, {where})"
+        where = say("as declared") if f["range"] == "declared" else say("those of this log")
+        return say(
+            "the returns there can be ({lowest:.4g} to {highest:.4g}, {where})",
+            lowest=f["lowest"],
+            highest=f["highest"],
+            where=where,
+        )
 
     def impossible(self) -> list[str]:
         """A warning about estimates that lie outside the range of returns.
@@ -184,10 +189,17 @@ class Evaluation(Result):
         names = [name for name, what in self.outside.items() if what == "value"]
         if not names:
             return []
-        listed = ", ".join(f"{name} ({self.rows[name]['value']:.3g})" for name in names)
+        listed = joined(
+            ", ", (say("{name} ({v:.3g})", name=n, v=self.rows[n]["value"]) for n in names)
+        )
         return [
-            f"outside {self._range}: {listed}. No mean of returns lies there: the weights, or the "
-            "model, do not fit this log. Do not read them as values."
+            sentences(
+                say("outside {range}: {listed}.", range=self._range, listed=listed),
+                say(
+                    "No mean of returns lies there: the weights, or the model, do not fit this log."
+                ),
+                say("Do not read them as values."),
+            )
         ]
 
     @property
@@ -226,25 +238,60 @@ class Evaluation(Result):
         if not f["spoken"]:
             return []
         show_changes = bool(f["reached_change"]) and f["differs"] > f["changed"]
-        change = f" A change: {f['reached_change']:,} reach one, {f['followers_change']:,} of them "
-        change += f"{self._followed}."
-        size = f"; {f['ess_change']:.1f} of {f['reached_change']:,} that reach a change"
+        change = say(
+            "A change: {r:,} reach one, {f:,} of them {followed}.",
+            r=f["reached_change"],
+            f=f["followers_change"],
+            followed=self._followed,
+        )
+        size = say(
+            "; {ess_change:.1f} of {reached_change:,} that reach a change",
+            ess_change=f["ess_change"],
+            reached_change=f["reached_change"],
+        )
         return [
             self._speaks(),
-            f"{f['reached']:,} of {f[unit]:,} {unit} reach a step at which it differs; "
-            f"{f['followers']:,} of them {self._followed}."
-            f"{change if show_changes else ''}",
-            f"Effective sample size: {f['ess']:.1f} of {f[unit]:,} {unit} overall, "
-            f"{f['ess_differs']:.1f} of {f['reached']:,} where it matters (those that reach a step "
-            f"at which it differs){size if show_changes else ''}.",
-            f"Weights: mean {f['mean_weight']:.3f} (1 is expected), largest "
-            f"{f['largest_weight']:.3g}; {100 * f['clipped']:.1f} % of the probabilities behind "
-            f"them were raised to {self.settings['clip']:g}.",
+            sentences(
+                say(
+                    "{r:,} of {n:,} {unit} reach a step at which it differs; {f:,} of them "
+                    "{followed}.",
+                    r=f["reached"],
+                    n=f[unit],
+                    unit=word(unit),
+                    f=f["followers"],
+                    followed=self._followed,
+                ),
+                change if show_changes else "",
+            ),
+            say(
+                "Effective sample size: {ess:.1f} of {f:,} {unit} overall, {ess_differs:.1f} of "
+                "{reached:,} where it matters (those that reach a step at which it differs){size}.",
+                ess=f["ess"],
+                f=f[unit],
+                unit=word(unit),
+                ess_differs=f["ess_differs"],
+                reached=f["reached"],
+                size=size if show_changes else "",
+            ),
+            say(
+                "Weights: mean {m:.3f} (1 is expected), largest {l:.3g}; {p:.1f} % of the "
+                "probabilities behind them were raised to {c:g}.",
+                m=f["mean_weight"],
+                l=f["largest_weight"],
+                p=100 * f["clipped"],
+                c=self.settings["clip"],
+            ),
             *self._recorded(),
-            f"Behaviour ({f['behavior']}): probability misplaced {f['misplaced']:.3f} a step, log "
-            f"loss {f['log_loss']:.3f}; what the policy suggests was expected at "
-            f"{100 * f['suggested_expected']:.1f} % and done at {100 * f['suggested_done']:.1f} % "
-            "of the steps at which it speaks.",
+            say(
+                "Behaviour ({how}): probability misplaced {m:.3f} a step, log loss {l:.3f}; what "
+                "the policy suggests was expected at {e:.1f} % and done at {d:.1f} % of the steps "
+                "at which it speaks.",
+                how=word(f["behavior"]),
+                m=f["misplaced"],
+                l=f["log_loss"],
+                e=100 * f["suggested_expected"],
+                d=100 * f["suggested_done"],
+            ),
         ]
 
     def _recorded(self) -> list[str]:
@@ -252,38 +299,58 @@ class Evaluation(Result):
         share = self.facts.get("recorded", 0.0)
         if not share:
             return []
-        where = "all steps" if share == 1 else f"{100 * share:.1f} % of steps"
+        where = say("all steps") if share == 1 else say("{p:.1f} % of steps", p=100 * share)
         return [
-            f"The log records at {where} with which chance the action was taken; the weights use "
-            f"it as it is{'' if share == 1 else ', and estimate the rest'}."
+            (
+                say(
+                    "The log records at {where} with which chance the action was taken; the "
+                    "weights use it as it is.",
+                    where=word(where),
+                )
+                if share == 1
+                else say(
+                    "The log records at {where} with which chance the action was taken; the "
+                    "weights use it as it is, and estimate the rest.",
+                    where=word(where),
+                )
+            )
         ]
 
     def _speaks(self) -> str:
         """How often the policy speaks, and how often that differs from practice."""
         f = self.facts
         split = f.get("divided", 0.0)
-        names = (
-            f", at {100 * split:.1f} % {DIVIDED} and it names one action (the difference is to the "
-            "mixture of all that is done there)"
+        names = say(
+            ", at {split:.1f} % practice is divided and it names one action (the difference is to "
+            "the mixture of all that is done there)",
+            split=100 * split,
         )
-        sentence = (
-            f"It speaks at {100 * f['spoken']:.1f} % of steps: at "
-            f"{100 * (f['changed'] - split):.1f} % it changes the usual action"
-            f"{names if split else ''}, at {100 * f['confirmed']:.1f} % it confirms it. Its action "
-            f"probabilities differ from practice at {100 * f['differs']:.1f} % of steps"
+        sentence = sentences(
+            say(
+                "It speaks at {spoken:.1f} % of steps: at {split:.1f} % it changes the usual "
+                "action{names}, at {confirmed:.1f} % it confirms it.",
+                spoken=100 * f["spoken"],
+                split=100 * (f["changed"] - split),
+                names=names if split else "",
+                confirmed=100 * f["confirmed"],
+            ),
+            say(
+                "Its action probabilities differ from practice at {differs:.1f} % of steps",
+                differs=100 * f["differs"],
+            ),
         )
         if f["mixed"]:
-            sentence += f" (by more than {TOLERANCE:g} in all)"
+            sentence += say(" (by more than {tolerance:g} in all)", tolerance=TOLERANCE)
         if f["differs"] > f["changed"]:
-            sentence += ": doing the usual action always is a change of what is done"
-        return f"{sentence}."
+            sentence += say(": doing the usual action always is a change of what is done")
+        return joined("", (sentence, "."))
 
     @property
     def _followed(self) -> str:
         """What a follower did at the steps at which the policy differs."""
         if self.facts["mixed"]:
-            return "did nothing there that the policy never does"
-        return "took the suggestion at every one they reached"
+            return say("did nothing there that the policy never does")
+        return say("took the suggestion at every one they reached")
 
     def __str__(self) -> str:
         warned = [f"warning: {line}" for line in self.warnings]
@@ -292,9 +359,9 @@ class Evaluation(Result):
             beside.append(str(self.subgroups.table()))
         if self.balance is not None:
             shown = [str(self.balance.table())] if self.balance.rows else []
-            beside.append("\n".join([*shown, *self.balance.lines()]))
-        parts = ["\n".join(self.lines()), *beside, "\n".join(warned)]
-        return "\n\n".join([str(self.table()), *(part for part in parts if part)])
+            beside.append(joined("\n", [*shown, *self.balance.lines()]))
+        parts = [joined("\n", self.lines()), *beside, joined("\n", warned)]
+        return joined("\n\n", [str(self.table()), *(part for part in parts if part)])
 
     def _repr_html_(self) -> str:
         from dprl._core import html as pages

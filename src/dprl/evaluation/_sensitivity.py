@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dprl._core.checks import Cut, check_draws, check_flag, check_level, check_number, is_number
 from dprl._core.confounding import GAMMAS, MOST
+from dprl._core.words import argument, option, say, worded
 from dprl.errors import ParameterError
 from dprl.evaluation._result import ENOUGH
 from dprl.evaluation._sensitivity_bounds import Bounds, OneDecision, Several, resampled
@@ -190,11 +191,22 @@ def _strengths(gamma: Any) -> list[float]:
     except TypeError:
         numbers = []
     if not numbers or isinstance(given, str):
-        raise ParameterError(f"gamma must be one or more numbers from 1 to 20; got {gamma!r}.")
+        raise ParameterError(
+            worded(
+                "{gamma} must be one or more numbers from 1 to 20; got {gamma2}.",
+                gamma=argument("gamma"),
+                gamma2=repr(gamma),
+            )
+        )
     for number in numbers:
         if not is_number(number) or not 1 <= number <= MOST:
             raise ParameterError(
-                f"gamma must be numbers from 1 to {MOST:g}; got {number!r}.",
+                worded(
+                    "{gamma} must be numbers from 1 to {most:g}; got {number}.",
+                    gamma=argument("gamma"),
+                    most=MOST,
+                    number=repr(number),
+                ),
                 do="Here gamma is Γ, the strength of an unrecorded cause (1: none). The discount "
                 "is called discount.",
             )
@@ -205,10 +217,19 @@ def _refuse_weights(cut: Cut | None, log: Log) -> None:
     """Refuse weights for cut episodes: bounds take none."""
     if cut == "ipcw" and len(log.cut_episodes):
         raise ParameterError(
-            f"{len(log.cut_episodes):,} of {log.n_episodes:,} episodes were cut, and bounds take "
-            "no weights for them (cut='ipcw').",
+            worded(
+                "{cut_episodes:,} of {n_episodes:,} episodes were cut, and bounds take no weights "
+                "for them ({cut}).",
+                cut_episodes=len(log.cut_episodes),
+                n_episodes=log.n_episodes,
+                cut=option("cut", "ipcw"),
+            ),
             f"episode {log.episodes[log.cut_episodes[0]]!r}",
-            "Follow every episode for a fixed time (follow_up=, --follow-up), or say another cut=.",
+            worded(
+                "Follow every episode for a fixed time ({follow_up}), or say another {cut}.",
+                follow_up=option("follow_up"),
+                cut=option("cut"),
+            ),
         )
 
 
@@ -289,8 +310,12 @@ def _warnings(facts: dict[str, Any]) -> list[str]:
         )
     if facts["ess"] is not None and facts["ess"] < ENOUGH:
         result.append(
-            f"the effective number of those who did as the policy says is {facts['ess']:.1f}, "
-            f"below {ENOUGH}: the bounds rest on few, and intervals are too short."
+            say(
+                "the effective number of those who did as the policy says is {ess:.1f}, below "
+                "{enough}: the bounds rest on few, and intervals are too short.",
+                ess=facts["ess"],
+                enough=ENOUGH,
+            )
         )
     if facts["untaken"] > 0:
         where = "declared" if facts["range"] == "declared" else "of this log's returns"

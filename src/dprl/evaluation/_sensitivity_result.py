@@ -13,6 +13,7 @@ from dprl._core.confounding import gamma_words
 from dprl._core.plural import many
 from dprl._core.results import Result
 from dprl._core.table import Table, to_json_value
+from dprl._core.words import api, worded
 from dprl.evaluation._yardstick import CHANCE, SHARE
 from dprl.logs._parquet import write_rows
 
@@ -95,7 +96,7 @@ class Sensitivity(Result):
     def _start(self) -> str:
         """Which estimate the bounds begin with, in a sentence."""
         if self.facts["estimator"] == "WIS":
-            which = "the estimate WIS of dprl.evaluate"
+            which = worded("the estimate WIS of {command}", command=api("dprl.evaluate"))
         else:
             which = "the mean of those who took the suggestion, weighted to stand for all"
         return f"At Γ = 1 they are {which}; it uses\nno model of values, so it may differ from DR."

@@ -30,9 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.bootstrap import counts
-from dprl._core.plural import many
 from dprl._core.results import Result
 from dprl._core.table import Table, to_json_value
+from dprl._core.words import either, joined, say, say_many, sentences, worded
 from dprl.errors import ParameterError
 from dprl.evaluation._result import ENOUGH
 from dprl.evaluation.bootstrap import Bootstrap
@@ -89,11 +89,16 @@ class Subgroup:
     @property
     def words(self) -> str:
         """The subgroup with its numbers, for a sentence."""
-        ends = "" if self.low is None else f", {self.low:+.3g} to {self.high:+.3g}"
-        return (
-            f"{self.column} {self.value} ({self.difference:+.3g}{ends}; "
-            f"{many(self.episodes, 'episode')})"
-        )
+        ends = say("{difference:+.3g}", difference=self.difference)
+        if self.low is not None:
+            ends = say(
+                "{difference:+.3g}, {low:+.3g} to {high:+.3g}",
+                difference=self.difference,
+                low=self.low,
+                high=self.high,
+            )
+        count = say_many("{n:,} episode", "{n:,} episodes", self.episodes)
+        return joined("", (self.column, " ", self.value, " (", ends, "; ", count, ")"))
 
 
 @dataclass(frozen=True)
@@ -149,16 +154,35 @@ class Subgroups(Result):
         cautions = []
         if sure:
             cautions.append(
-                f"the policy is worse than usual practice for {_listed(sure)}: do not use it there."
+                say(
+                    "the policy is worse than usual practice for {list}: do not use it there.",
+                    list=_listed(sure),
+                )
             )
         if lean:
             cautions.append(
-                f"below usual practice, but not surely: {_listed(lean)}. Look at "
-                f"{'these subgroups' if len(lean) > 1 else 'this subgroup'} before use."
+                sentences(
+                    say(
+                        "below usual practice, but not surely: {list}.",
+                        list=_listed(lean),
+                    ),
+                    say("Look at these subgroups before use."),
+                )
+                if len(lean) > 1
+                else sentences(
+                    say(
+                        "below usual practice, but not surely: {list}.",
+                        list=_listed(lean),
+                    ),
+                    say("Look at this subgroup before use."),
+                )
             )
         if dark:
             cautions.append(
-                f"this log cannot say, and the estimate is below usual practice: {_listed(dark)}."
+                say(
+                    "this log cannot say, and the estimate is below usual practice: {list}.",
+                    list=_listed(dark),
+                )
             )
         return cautions
 
@@ -168,8 +192,10 @@ class Subgroups(Result):
 
 
 def _listed(rows: Sequence[Subgroup]) -> str:
-    more = f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
-    return "; ".join(row.words for row in rows[:NAMED]) + more
+    named = joined("; ", (row.words for row in rows[:NAMED]))
+    if len(rows) <= NAMED:
+        return named
+    return say("{names} and {n} more", names=named, n=len(rows) - NAMED)
 
 
 def check_by(by: str | Sequence[str] | None, log: Log) -> tuple[str, ...]:
@@ -186,11 +212,16 @@ def check_by(by: str | Sequence[str] | None, log: Log) -> tuple[str, ...]:
             left_out = log.also.left_out if log.also is not None else {}
             raise ParameterError(
                 f"there is no column {name!r} to make subgroups of.",
-                f"left out when reading: {left_out[name]}" if name in left_out
+                f"left out when reading: {left_out[name]}"
+                if name in left_out
                 else f"the columns are {', '.join(map(repr, there[:12]))}",
-                f"Did you mean {near[0]!r}?" if near
-                else f"Read the log with it: also=[{name!r}] (--also {name}).",
-            )  # fmt: skip
+                f"Did you mean {near[0]!r}?"
+                if near
+                else worded(
+                    "Read the log with it: {choice}.",
+                    choice=either(f"also=[{name!r}]", f"--also {name}"),
+                ),
+            )
     return tuple(dict.fromkeys(names))
 
 
@@ -236,12 +267,15 @@ def _members(log: Log, name: str) -> list[tuple[str, Bools]]:
         cuts = np.unique(np.quantile(x[~gone], [0.25, 0.5, 0.75], method="inverted_cdf"))
         cuts = cuts[cuts < values[-1]]  # a band holds its upper end
         band = np.searchsorted(cuts, x, side="left")
-        edges = [f"{c:.4g}" for c in cuts]
-        between = [f"above {a} to {b}" for a, b in itertools.pairwise(edges)]
-        words = [f"up to {edges[0]}", *between, f"above {edges[-1]}"]
+        between = [say("above {a:.4g} to {b:.4g}", a=a, b=b) for a, b in itertools.pairwise(cuts)]
+        words = [
+            say("up to {x:.4g}", x=cuts[0]),
+            *between,
+            say("above {x:.4g}", x=cuts[-1]),
+        ]
         members = [(word, ~gone & (band == k)) for k, word in enumerate(words)]
     if gone.any():
-        members.append(("missing", gone))
+        members.append((say("missing"), gone))
     return [(word, rows) for word, rows in members if rows.any()]
 
 

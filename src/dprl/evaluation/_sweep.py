@@ -26,6 +26,7 @@ from dprl._core.cluster_start import connect
 from dprl._core.plural import many
 from dprl._core.results import Result
 from dprl._core.table import Table, to_json_value
+from dprl._core.words import argument, either, worded
 from dprl.certificate._gate import gate
 from dprl.errors import ParameterError, PolicyError
 from dprl.evaluation._evaluate import evaluate
@@ -215,9 +216,13 @@ class Sweep(Result):
             raise PolicyError(
                 f"a {type(policy).__name__} cannot remember which logs it was chosen by.",
                 setting_words(self.rows[chosen], self.varied),
-                "Let fit(log) return one of dprl's policies, such as dprl.CallablePolicy(model, "
-                f"actions=log.actions); or take policies[{chosen}] of the sweep, and judge it on "
-                "episodes the sweep never saw.",
+                worded(
+                    "Let fit(log) return one of dprl's policies, such as "
+                    "dprl.CallablePolicy(model, {choice}); or take policies[{chosen}] of the "
+                    "sweep, and judge it on episodes the sweep never saw.",
+                    choice=either("actions=log.actions", "--actions log.actions"),
+                    chosen=chosen,
+                ),
             )
         origin = {
             "train": self.train, "valid": self.valid, "settings": len(self), "rule": name,
@@ -340,7 +345,10 @@ def sweep(
         check_delta(delta)
         check_range(value_range)
     elif value_range is not None:
-        raise ParameterError("value_range is for certificates.", do="Name a delta too.")
+        raise ParameterError(
+            worded("{value_range} is for certificates.", value_range=argument("value_range")),
+            do="Name a delta too.",
+        )
     if not isinstance(train, Log):
         train = as_source(train)
     else:
@@ -355,8 +363,10 @@ def sweep(
         raise ParameterError(
             f"about {100 * in_both:.0f} % of train and valid is the same: every setting would "
             "flatter itself.",
-            do="Split the log by whole groups: train, valid = log.split(0.5, seed=0), "
-            "or dprl split.",
+            do=worded(
+                "Split the log by whole groups: {command}.",
+                command=either("train, valid = log.split(0.5, seed=0)", "dprl split"),
+            ),
         )
     if behavior is None and valid.propensity is None:  # else as recorded: `evaluate` knows how
         behavior = Behavior.fit(valid, seed=seed)

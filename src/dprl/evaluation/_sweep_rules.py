@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dprl._core.words import argument, worded
 from dprl.evaluation._cautions import weights_off
 from dprl.evaluation._result import ENOUGH, Evaluation
 from dprl.evaluation.estimators import ESTIMATORS
@@ -39,8 +40,12 @@ _PASSES = (
 )
 RULES: Mapping[str, tuple[str, Callable[[Row], tuple[float, ...] | None]]] = {
     "cautious": (
-        "the largest n_min (then the smallest radius, then the fewest steps at which it differs "
-        f"from practice) {_PASSES}",
+        worded(
+            "the largest {n_min} (then the smallest radius, then the fewest steps at which it "
+            "differs from practice) {passes}",
+            n_min=argument("n_min"),
+            passes=_PASSES,
+        ),
         _cautious,
     ),
     "lower-end": (f"the largest lower end of the interval, among settings {_PASSES}", _lower_end),

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from dprl._core.results import Result
 from dprl._core.table import Table, to_json_value
+from dprl._core.words import joined, option, say, sentences, word
 from dprl.evidence._nuisance_notes import OVERLAP
 
 __all__ = ["ALL", "LARGE", "Balance", "ComparedChange", "Difference"]
@@ -157,11 +158,14 @@ class Balance(Result):
             f"Columns that are not in the state: {self.took:,} {self.unit} took the suggestion at "
             f"their first change, {self.others:,} did otherwise",
             note="before, after: difference of the means in standard deviations, before and after "
-            + ("weighting by the chance of what was done" if self.weighted else
-               "comparing within each change")
+            + (
+                "weighting by the chance of what was done"
+                if self.weighted
+                else "comparing within each change"
+            )
             + f"; above {LARGE:g} is large. Means are those after."
             + (f" {more:,} smaller differences are not shown." if more else ""),
-        )  # fmt: skip
+        )
 
     def mark(self, row: Difference) -> str:
         """A word on a difference: "differs", "may be chance", or nothing."""
@@ -173,58 +177,106 @@ class Balance(Result):
         """What a reader must be careful about, one sentence each."""
         cautions, worst = [], self.worst()
         if worst:
-            named = "; ".join(_named(row) for row in worst[:NAMED])
-            more = f"; and {len(worst) - NAMED} more" if len(worst) > NAMED else ""
+            named = joined("; ", (_named(row) for row in worst[:NAMED]))
+            if len(worst) > NAMED:
+                named = say("{names}; and {n} more", names=named, n=len(worst) - NAMED)
             cautions.append(
-                "those who took the suggestion differ from the others in what the state leaves "
-                f"out: {named}{more}. What looks like the work of the suggestion may be this: "
-                "put such a column into the state if it was known before the decision."
+                sentences(
+                    say(
+                        "those who took the suggestion differ from the others in what the state "
+                        "leaves out: {named}.",
+                        named=named,
+                    ),
+                    say(
+                        "What looks like the work of the suggestion may be this: put such a "
+                        "column into the state if it was known before the decision."
+                    ),
+                )
             )
         soft = [r for r in self.rows if r.size > LARGE and not r.sure(self.bound)]
         if soft:
-            who = f"{soft[0].column} differs"
+            who = say("{column} differs", column=soft[0].column)
             if len(soft) > 1:
-                who = f"{len(soft)} columns differ (most {soft[0].column}, by {soft[0].size:.2f})"
+                who = say(
+                    "{soft} columns differ (most {column}, by {size:.2f})",
+                    soft=len(soft),
+                    column=soft[0].column,
+                    size=soft[0].size,
+                )
             cautions.append(
-                f"{who} by more than {LARGE:g} standard deviations between those who took the "
-                f"suggestion and the others; with so few {self.unit} that may be chance."
+                say(
+                    "{who} by more than {large:g} standard deviations between those who took the "
+                    "suggestion and the others; with so few {unit} that may be chance.",
+                    who=who,
+                    large=LARGE,
+                    unit=word(self.unit),
+                )
             )
         if self.weighted and self.clear is not None and self.clear < CLEARLY:
             cautions.append(
-                f"at only {100 * self.clear:.0f} % of the decisions that would change are both the "
-                f"suggestion and its alternatives likely enough ({100 * OVERLAP:g} %) to compare."
+                say(
+                    "at only {p:.0f} % of the decisions that would change are both the suggestion "
+                    "and its alternatives likely enough ({o:g} %) to compare.",
+                    p=100 * self.clear,
+                    o=100 * OVERLAP,
+                )
             )
         return cautions
 
     def lines(self) -> list[str]:
         """Facts beside the table, in sentences: what was compared, and what was not."""
         if not self.columns:
-            reasons = "; ".join(dict.fromkeys(self.left_out.values()))
-            return [f"No column beside the state was compared: {reasons} (also=, --also)."]
-        sentences = []
+            reasons = joined("; ", map(word, dict.fromkeys(self.left_out.values())))
+            return [
+                say(
+                    "No column beside the state was compared: {list} ({also}).",
+                    list=reasons,
+                    also=option("also"),
+                )
+            ]
+        lines = []
         if not self.rows:
-            sentences.append(
-                "Nothing can be compared beside the state: "
-                + ("the policy changes nothing here." if not self.took + self.others else
-                   f"{self.took:,} took the suggestion and {self.others:,} did otherwise.")
-            )  # fmt: skip
+            lines.append(
+                say("Nothing can be compared beside the state: the policy changes nothing here.")
+                if not self.took + self.others
+                else say(
+                    "Nothing can be compared beside the state: {a:,} took the suggestion and "
+                    "{b:,} did otherwise.",
+                    a=self.took,
+                    b=self.others,
+                )
+            )
         elif self.clear is not None and self.weighted:
-            sentences.append(
-                f"Overlap: at {100 * self.clear:.1f} % of the first changes both the suggestion "
-                f"and its alternatives had a chance of {100 * OVERLAP:g} % or more; after "
-                f"weighting they count as {self.ess[0]:.1f} {self.unit} that took it and "
-                f"{self.ess[1]:.1f} that did not."
+            lines.append(
+                say(
+                    "Overlap: at {p:.1f} % of the first changes both the suggestion and its "
+                    "alternatives had a chance of {o:g} % or more; after weighting they count as "
+                    "{a:.1f} {unit} that took it and {b:.1f} that did not.",
+                    p=100 * self.clear,
+                    o=100 * OVERLAP,
+                    a=self.ess[0],
+                    unit=word(self.unit),
+                    b=self.ess[1],
+                )
             )
         if self.copies:
-            sentences.append(
-                f"Not compared, for it says exactly who took the suggestion: "
-                f"{', '.join(self.copies)} (another name of the action, or recorded after it)."
+            lines.append(
+                say(
+                    "Not compared, for it says exactly who took the suggestion: {columns} "
+                    "(another name of the action, or recorded after it).",
+                    columns=joined(", ", self.copies),
+                )
             )
         if self.left_out:
-            why = [f"{name} ({reason})" for name, reason in self.left_out.items()]
-            more = f" and {len(why) - 4} more" if len(why) > 4 else ""
-            sentences.append(f"Left out of the comparison: {', '.join(why[:4])}{more}.")
-        return sentences
+            why = [
+                joined("", (name, " (", word(reason), ")"))
+                for name, reason in self.left_out.items()
+            ]
+            names = joined(", ", why[:4])
+            if len(why) > 4:
+                names = say("{names} and {n} more", names=names, n=len(why) - 4)
+            lines.append(say("Left out of the comparison: {names}.", names=names))
+        return lines
 
     def to_dict(self) -> dict[str, Any]:
         """All attributes as values that JSON can carry."""
@@ -235,8 +287,12 @@ class Balance(Result):
 
 def _named(row: Difference) -> str:
     """A difference in words and numbers."""
-    size = f"{row.size:.2f} standard deviations"
+    size = say("{size:.2f} standard deviations", size=row.size)
     if row.after is not None and f"{row.size:.2f}" != f"{abs(row.before):.2f}":
-        size += f" after weighting, {abs(row.before):.2f} before"
-    where = "" if row.change == ALL else f"; in {row.change}"
-    return f"{row.words} ({size}{where})"
+        size = say(
+            "{size:.2f} standard deviations after weighting, {before:.2f} before",
+            size=row.size,
+            before=abs(row.before),
+        )
+    where = "" if row.change == ALL else say("; in {change}", change=row.change)
+    return joined("", (row.words, " (", size, where, ")"))

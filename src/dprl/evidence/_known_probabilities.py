@@ -17,6 +17,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import say
 from dprl.evidence._nuisance_models import Floats
 from dprl.logs.log import Log
 
@@ -80,21 +81,25 @@ class Known:
 def source_note(source: Source, logged: Known | None, log: Log) -> str:
     """Where the probabilities of actions come from, in a sentence."""
     if source == "known":
-        return (
-            f"Randomised: the probabilities of actions are known on all {log.n_steps:,} rows and "
-            "used as they are."
+        return say(
+            "Randomised: the probabilities of actions are known on all {n:,} rows and used as "
+            "they are.",
+            n=log.n_steps,
         )
     if logged is None:
-        return (
+        return say(
             "Not randomised as far as the log says: the probabilities of actions are estimated "
             "from the features."
         )
     if logged.at.all():
-        return (
-            "Mixed: the probability of the action taken is known on all rows; how the other "
-            f"{log.n_actions - 1} actions share the rest is estimated from the features."
+        return say(
+            "Mixed: the probability of the action taken is known on all rows; how the other {n} "
+            "actions share the rest is estimated from the features.",
+            n=log.n_actions - 1,
         )
-    return (
-        f"Mixed: the probability of the action taken is known on {int(logged.at.sum()):,} of "
-        f"{log.n_steps:,} rows; on the others the probabilities are estimated from the features."
+    return say(
+        "Mixed: the probability of the action taken is known on {k:,} of {n:,} rows; on the "
+        "others the probabilities are estimated from the features.",
+        k=int(logged.at.sum()),
+        n=log.n_steps,
     )

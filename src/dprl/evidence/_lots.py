@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.plural import form, many
+from dprl._core.words import api, option, say, say_many, sentences, word, worded
 from dprl.errors import BalanceWarning
 from dprl.logs._censoring import outside
 from dprl.logs.log import Log
@@ -119,31 +119,49 @@ class RecordedPropensity:
         """
         differs = ~self.same
         if not differs.any():
-            return (
-                f"Within a {place} they are the same for all, as the log records them: takers and "
-                "others may be compared."
+            return say(
+                "Within a {place} they are the same for all, as the log records them: takers and "
+                "others may be compared.",
+                place=word(place),
             )
         several = int(differs.sum())
-        kind, space, more = place.partition(" ")  # "regions of a rule"
-        where = many(several, place, f"{kind}s{space}{more}")
+        where = {
+            "state": say_many("{n:,} state", "{n:,} states", several),
+            "cell": say_many("{n:,} cell", "{n:,} cells", several),
+            "region of a rule": say_many(
+                "{n:,} region of a rule", "{n:,} regions of a rule", several
+            ),
+        }[place]
         left_out = int((~self.fair(confounding)).sum())
         if not left_out:
             most = float(self.odds_ratio[differs].max())
-            return (
-                f"In {where} they differ from row to row, by at most a factor of {most:.2f} in the "
-                f"odds; the claim allows for {confounding:g}."
+            return say(
+                "In {where} they differ from row to row, by at most a factor of {most:.2f} in the "
+                "odds; the claim allows for {confounding:g}.",
+                where=where,
+                most=most,
+                confounding=confounding,
             )
         least = float(self.odds_ratio[differs].min())
-        advice = "With mode='policy' (--mode policy) probabilities may differ."
+        advice = say("With {mode} probabilities may differ.", mode=option("mode", "policy"))
         if least <= WORTH_ALLOWING and grade == "proved":
-            advice = (
-                f"With confounding={np.ceil(least * 100) / 100:g} or more (--confounding) the "
-                f"claim allows for some of it. {advice}"
+            advice = sentences(
+                say(
+                    "With {confounding} or more the claim allows for some of it.",
+                    confounding=option("confounding", float(np.ceil(least * 100) / 100)),
+                ),
+                advice,
             )
-        return (
-            f"In {where} they differ from row to row, so that takers and others cannot be compared "
-            f"there: {left_out:,} of them {form(left_out, 'gets', 'get')} no suggestion. "
-            f"{advice}"
+        return sentences(
+            say_many(
+                "In {where} they differ from row to row, so that takers and others cannot be "
+                "compared there: {n:,} of them gets no suggestion.",
+                "In {where} they differ from row to row, so that takers and others cannot be "
+                "compared there: {n:,} of them get no suggestion.",
+                left_out,
+                where=where,
+            ),
+            advice,
         )
 
 
@@ -178,11 +196,18 @@ def warn_of_choosing(source: Source) -> None:
         return
     several = np.flatnonzero(~chances.same)
     warnings.warn(
-        f"in {len(several):,} of {facts.n_states:,} states, {str(facts.states[several[0]])!r} "
-        "first, the recorded probabilities differ from row to row: who took an action there was "
-        "chosen by something that the state does not hold. This learner compares takers with "
-        "others as if not. Put what decided into the state, or use dprl.Rules, which uses the "
-        "probabilities; dprl.evaluate does too.",
+        worded(
+            "in {several:,} of {n_states:,} states, {states} first, the recorded probabilities "
+            "differ from row to row: who took an action there was chosen by something that the "
+            "state does not hold. This learner compares takers with others as if not. Put what "
+            "decided into the state, or use {learner}, which uses the probabilities; {command} "
+            "does too.",
+            several=len(several),
+            n_states=facts.n_states,
+            states=repr(str(facts.states[several[0]])),
+            learner=api("dprl.Rules"),
+            command=api("dprl.evaluate"),
+        ),
         BalanceWarning,
         stacklevel=outside(),
     )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import either, worded
 from dprl.errors import LogError, ParameterError
 from dprl.evidence._nuisance_models import NUISANCES, Floats, Inputs, Model
 from dprl.evidence.credit import check_settled
@@ -36,7 +37,10 @@ def check_features(log: Log, categories: bool = False) -> None:
         raise LogError(
             f"this log's states are {log.n_states:,} labels, not numeric features.",
             f"states {', '.join(map(repr, log.states[:4]))}",
-            "Models of features need numbers: pass state=['age', 'pressure', …] when reading.",
+            worded(
+                "Models of features need numbers: pass {choice} when reading.",
+                choice=either("state=['age', 'pressure', …]", "--state age --state pressure"),
+            ),
         )
     if not categories:
         refuse_categories(log)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.table import Table
+from dprl._core.words import say, sentences
 from dprl.evidence._cross_fit import Fit
 from dprl.evidence._nuisance_models import FLOOR, Floats, Model
 from dprl.logs.log import Log
@@ -39,8 +40,13 @@ def fit_notes(log: Log, fits: list[Fit], models: list[Model]) -> list[str]:
     for most in sorted({model.most for model in models if model.most < rows}):
         names = ", ".join(model.name for model in models if model.most == most)
         notes.append(
-            f"Fitted on a random part of the training groups, at most {most:,} rows of up to "
-            f"{rows:,} (whole groups): {names}."
+            say(
+                "Fitted on a random part of the training groups, at most {a:,} rows of up to "
+                "{b:,} (whole groups): {names}.",
+                a=most,
+                b=rows,
+                names=names,
+            )
         )
     unseen = np.zeros((len(fits), log.n_actions), bool)
     taken = _taken(log, np.arange(log.n_steps))
@@ -73,9 +79,18 @@ def quality_notes(log: Log, losses: Table, b: Floats, *, given: bool = False) ->
     loss, alone = losses["log-loss"][-2:]
     if alone - loss < BARELY and not given:
         notes.append(
-            f"The features hardly tell which action is taken: the held-out log-loss is {loss:.3f} "
-            f"with them and {alone:.3f} without. Either actions were nearly random, or what "
-            "people went by is not in the features."
+            sentences(
+                say(
+                    "The features hardly tell which action is taken: the held-out log-loss is "
+                    "{a:.3f} with them and {b:.3f} without.",
+                    a=loss,
+                    b=alone,
+                ),
+                say(
+                    "Either actions were nearly random, or what people went by is not in the "
+                    "features."
+                ),
+            )
         )
     wrong = losses["misplaced"][-2]
     if wrong > MISPLACED:

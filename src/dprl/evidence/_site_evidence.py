@@ -38,6 +38,7 @@ from dprl._core.archive import Archive, Arrays
 from dprl._core.exact import SQUARES, SUMS
 from dprl._core.plural import many
 from dprl._core.version import __version__
+from dprl._core.words import api, option, say, worded
 from dprl.errors import EvidenceError, ParameterError
 from dprl.evidence import _site_bins
 from dprl.evidence._evidence import Evidence
@@ -136,7 +137,7 @@ class SiteEvidence:
     @property
     def sealed(self) -> str:
         """Why rows cannot be looked at again."""
-        return "the rows of the sites are not here"
+        return say("the rows of the sites are not here")
 
     def check_settings(self, settings: Mapping[str, Any]) -> None:
         """Refuse settings of a learner that the sites did not count with.
@@ -167,9 +168,12 @@ class SiteEvidence:
             raise ParameterError(
                 "a plan needs to know what lies between decision points, and the sites have "
                 "counted returns alone.",
-                f"plan=True, {len(self.sites):,} sites",
-                "Say plan=False (--no-plan) for the best single decisions, or let the sites count "
-                "a second time (dprl evidence --points).",
+                worded("{plan}, {sites:,} sites", plan=option("plan", True), sites=len(self.sites)),
+                worded(
+                    "Say {plan} for the best single decisions, or let the sites count a second "
+                    "time (dprl evidence --points).",
+                    plan=option("plan", False),
+                ),
             )
 
     def reduce(self, statistic: Statistic[T], progress: Share | None = None) -> T:
@@ -203,7 +207,10 @@ class SiteEvidence:
         raise ParameterError(
             f"what was asked for cannot be told from what sites counted: {self.sealed}.",
             repr(self),
-            "DPRLDiscrete can be fitted to it; anything else needs a log.",
+            worded(
+                "{learner} can be fitted to it; anything else needs a log.",
+                learner=api("DPRLDiscrete"),
+            ),
         )
 
     def origin(self) -> dict[str, Any]:
@@ -410,7 +417,10 @@ def merge_evidence(*parts: Summed) -> Summed:
     if not parts or not all(isinstance(part, SiteEvidence) for part in parts):
         raise ParameterError(
             "merge_evidence takes evidence of sites, at least one.",
-            do="Make it with dprl.site_evidence, or dprl.SiteEvidence.load(path).",
+            do=worded(
+                "Make it with {command}, or dprl.SiteEvidence.load(path).",
+                command=api("dprl.site_evidence"),
+            ),
         )
     return cast("Summed", _merged(cast("Sequence[SiteEvidence]", parts)))
 
@@ -458,7 +468,10 @@ def _refuse_mixed(parts: Sequence[SiteEvidence]) -> None:
             raise EvidenceError(
                 "some sites say which actions were available, and others do not.",
                 f"{_names(first)} and {_names(part)}",
-                "Name the column (available=, --available) at all sites or at none.",
+                worded(
+                    "Name the column ({available}) at all sites or at none.",
+                    available=option("available"),
+                ),
             )
     seen: dict[str, str] = {}
     for site in (site for part in parts for site in part.sites):

@@ -23,6 +23,7 @@ from fractions import Fraction
 from typing import Literal
 
 from dprl._core.checks import check_choice, check_whole
+from dprl._core.words import argument, option, worded
 from dprl.errors import ParameterError
 from dprl.evidence._site_bins import SLACK, UNITS
 from dprl.evidence._site_schema import SiteSchema
@@ -233,8 +234,14 @@ def _bins(value_range: tuple[float, float], exponent: int, whole: str) -> Iterat
     width = high - low
     if [low, high] != exact:
         raise ParameterError(
-            f"value_range {value_range} has more decimals than the rewards.",
-            do="Say how many decimals rewards have (decimals=, --decimals).",
+            worded(
+                "{value_range} {value_range2} has more decimals than the rewards.",
+                value_range=argument("value_range"),
+                value_range2=value_range,
+            ),
+            do=worded(
+                "Say how many decimals rewards have ({decimals}).", decimals=option("decimals")
+            ),
         )
     none = f"CAST(NULL AS {whole})"
     near = round(1 / (SLACK * UNITS))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dprl._core.checks import check_whole
 from dprl._core.exact import COUNT, LIMIT, NOTHING, SQUARES, SUMS, digits_of, window_of
+from dprl._core.words import argument, worded
 from dprl.errors import EvidenceError, LogError, ParameterError
 from dprl.evidence import _site_bins
 from dprl.evidence._evidence import FIRST, LATER, Evidence
@@ -211,7 +212,12 @@ def _bins(rows: Sequence[Row], schema: SiteSchema, exponent: int) -> Ints | None
         ends = [float(Fraction(row[x] or 0, 10**exponent)) for x in ("lowest", "highest")]
         if ends[0] < low - slack or ends[1] > high + slack:
             raise LogError(
-                f"returns lie outside value_range ({low:g}, {high:g}).",
+                worded(
+                    "returns lie outside {value_range} ({low:g}, {high:g}).",
+                    value_range=argument("value_range"),
+                    low=low,
+                    high=high,
+                ),
                 f"state {row['state']!r}: {ends[0]:g} to {ends[1]:g}",
                 "The range must hold for every return there can be, or nothing is proved; widen "
                 "it.",

@@ -18,6 +18,7 @@ from typing import Any
 
 from dprl._core.checks import Cut, check_choice, check_gamma, check_range
 from dprl._core.disk import replacing
+from dprl._core.words import either, worded
 from dprl.errors import DprlError, EvidenceError, ParameterError
 from dprl.evidence.tabular import LARGEST_TABLE
 from dprl.logs._follow_up import window_of
@@ -252,7 +253,10 @@ def _no_schema(name: str, why: str) -> EvidenceError:
     return EvidenceError(
         f"{name!r} is no schema of evidence.",
         why,
-        "Make one with dprl evidence --make-schema, or dprl.SiteSchema(...).save(path).",
+        worded(
+            "Make one with {command}.",
+            command=either("dprl.SiteSchema(...).save(path)", "dprl evidence --make-schema"),
+        ),
     )
 
 

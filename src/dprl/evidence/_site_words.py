@@ -9,6 +9,7 @@ import numpy as np
 
 from dprl._core.exact import COUNT
 from dprl._core.plural import many
+from dprl._core.words import say
 from dprl.evidence._evidence import FIRST, LATER
 
 if TYPE_CHECKING:
@@ -118,18 +119,27 @@ def chances_of(of: SiteEvidence) -> str:
     n = len(said_by)
     whole = said_by.count("all")
     if whole == n:
-        who = "the log of the site records" if n == 1 else f"the logs of all {n:,} sites record"
-        return f"Randomised: {who} on all rows with which probability the action was taken."
+        who = (
+            say("the log of the site records")
+            if n == 1
+            else say("the logs of all {n:,} sites record", n=n)
+        )
+        return say(
+            "Randomised: {who} on all rows with which probability the action was taken.", who=who
+        )
     if not whole and "some" not in said_by:
-        return (
+        return say(
             "Not randomised as far as the sites say: their logs do not record with which "
             "probabilities actions were taken."
         )
     partly = said_by.count("some")
-    return (
-        "Mixed: the probability of the action taken is on record on all rows of "
-        f"{whole:,} of {n:,} sites, on some rows of {partly:,}, and on none of "
-        f"{n - whole - partly:,}."
+    return say(
+        "Mixed: the probability of the action taken is on record on all rows of {a:,} of {n:,} "
+        "sites, on some rows of {b:,}, and on none of {c:,}.",
+        a=whole,
+        n=n,
+        b=partly,
+        c=n - whole - partly,
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dprl._core.checks import check_gamma, check_seed, check_threads, check_whole
+from dprl._core.words import either, worded
 from dprl.errors import LogError
 from dprl.evidence._cross_fit import gathered, in_threads, plan_fits
 from dprl.evidence._nuisance_input import check_folds, check_regressor, columns_of, inputs
@@ -57,7 +58,10 @@ def usual_values(
     if log.features is None:
         raise LogError(
             f"this log's states are {log.n_states:,} labels, not numeric features.",
-            do="A model of values needs numbers: pass state=['age', 'pressure', …] when reading.",
+            do=worded(
+                "A model of values needs numbers: pass {choice} when reading.",
+                choice=either("state=['age', 'pressure', …]", "--state age --state pressure"),
+            ),
         )
     check_settled(log)
     gamma, seed, threads = check_gamma(gamma), check_seed(seed), check_threads(threads)

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from dprl._core.words import joined, say, sentences
 from dprl.evidence._balance_result import ALL, LARGE, Balance, ComparedChange, Difference
 from dprl.evidence._nuisance_notes import OVERLAP
 from dprl.logs._also import Also
@@ -85,7 +86,7 @@ def changes_in(log: Log, rows: Ints, suggested: Ints, actions: Sequence[Label]) 
         state, action = divmod(key, len(actions))
         words = str(actions[action])
         if log.state is not None:
-            words = f"{log.states[state]}: {words}"
+            words = joined("", (log.states[state], ": ", words))
         changes.append(Compared(words, part, action if action < log.n_actions else -1))
     return changes
 
@@ -296,18 +297,24 @@ def _columns(also: Also, step: Floats, rows: Ints) -> Iterator[tuple[str, str, s
         x = also.numbers(j, rows)
         gone = np.isnan(x)
         if gone.any() and not gone.all():
-            yield f"{name} missing", *_often(f"{name} missing"), gone.astype(np.float64)
+            gap = say("{column} missing", column=name)
+            yield gap, *_often(gap), gone.astype(np.float64)
         labels = also.levels[j]
         if labels is None:
-            yield name, f"a higher {name}", f"a lower {name}", x
+            yield (
+                name,
+                say("a higher {column}", column=name),
+                say("a lower {column}", column=name),
+                x,
+            )
             continue
         codes = np.unique(x[~gone]).astype(np.int64).tolist()
         for code in codes[1:] if len(codes) == 2 else codes:  # of two labels one says it all
-            label = f"{name} {labels[code]}"
+            label = sentences(name, labels[code])
             yield label, *_often(label), np.where(gone, np.nan, x == code)
-    later = "a later step of the episode", "an earlier step of the episode"
-    yield "step of the episode", *later, step[rows]
+    later = say("a later step of the episode"), say("an earlier step of the episode")
+    yield say("step of the episode"), *later, step[rows]
 
 
 def _often(what: str) -> tuple[str, str]:
-    return f"{what} more often", f"{what} less often"
+    return say("{what} more often", what=what), say("{what} less often", what=what)

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from dprl._core.checks import check_threads, check_whole
 from dprl._core.plural import many
 from dprl._core.table import Table
+from dprl._core.words import say
 from dprl.errors import LogError, ParameterError
 from dprl.evidence._nuisance_models import MOST_ROWS, NUISANCES
 from dprl.evidence.nuisances import fit_behavior
@@ -131,10 +132,12 @@ class Behavior:
         if log.state is None:
             table, _ = fit_behavior(log, K, seed, threads)
             models = sum(one.of == "actions" for one in NUISANCES.values())
-            how = f"{'three' if models == 3 else models} models weighed, {K} folds by group"
+            how = say("{n} models weighed, {k} folds by group", n=models, k=K)
+            if models == 3:
+                how = say("three models weighed, {k} folds by group", k=K)
             row = np.arange(log.n_steps)
         else:
-            table, how = _by_counts(log, fold, K), f"counts, {K} folds by group"
+            table, how = _by_counts(log, fold, K), say("counts, {k} folds by group", k=K)
             row = fold * log.n_states + log.codes()
         return cls(table, row.astype(np.int64), log.action, how, True, log.digest())
 

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.practice import unusual
+from dprl._core.words import say
 from dprl.evidence.decision_points import allowed, best_choice
 from dprl.policies._decisions import Kind
 
@@ -63,13 +64,13 @@ def neighbor_luck(policy: NeighborPolicy, seed: int = 0) -> dict[str, Any]:
     """
     n_points = len(policy.z)
     if n_points > LARGEST:
-        return {"skipped": f"{n_points:,} training points are too many to shuffle"}
+        return {"skipped": say("{n:,} training points are too many to shuffle", n=n_points)}
     random = np.random.default_rng(seed)
     rows = np.sort(random.choice(n_points, min(n_points, LOOKED_AT), replace=False))
     here = policy.at_points(rows)
     changed = here.kind == Kind.CHANGE
     if not changed.any():
-        return {"skipped": f"it makes none at the {len(rows):,} training points looked at"}
+        return {"skipped": say("it makes none at the {n:,} training points looked at", n=len(rows))}
     radius, engine = float(policy.parameters["radius"]), policy.returns_engine
     contrast, offered = bool(policy.parameters["contrast"]), policy.available(policy.z[rows])
 

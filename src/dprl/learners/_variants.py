@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+from dprl._core.words import api, argument, worded
 from dprl.errors import DprlError, ParameterError
 from dprl.logs.log import Log
 
@@ -54,7 +55,10 @@ def grid_of(
             grid[name] = values
     if not grid:
         raise ParameterError(
-            "there is nothing to vary.", do='Say n_min=[10, 20, 50], or params={"risk": [...]}.'
+            "there is nothing to vary.",
+            do=worded(
+                'Say {n_min}=[10, 20, 50], or params={{"risk": [...]}}.', n_min=argument("n_min")
+            ),
         )
     for name in JUDGED_BY:
         if name in grid:
@@ -74,7 +78,10 @@ def grid_of(
                 raise ParameterError(
                     f"{name} can be varied over numbers, words, True, False and None; got a "
                     f"{type(value).__name__}.",
-                    do="Sweep each such setting alone: dprl.sweep(learner with it, ...).",
+                    do=worded(
+                        "Sweep each such setting alone: {command}(learner with it, ...).",
+                        command=api("dprl.sweep"),
+                    ),
                 )
         if len(set(grid[name])) != len(grid[name]):
             raise ParameterError(f"{name} lists a value twice: {list(grid[name])!r}.")

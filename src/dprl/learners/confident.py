@@ -45,6 +45,7 @@ from dprl._core.checks import (
     check_whole,
 )
 from dprl._core.intervals import contrast
+from dprl._core.words import api, either, option, say, sentences, worded
 from dprl.errors import LogError, PlanError, StateWarning
 from dprl.evidence._evidence import Evidence
 from dprl.evidence._lots import warn_of_choosing
@@ -349,15 +350,25 @@ class Confident:
         if self.check and self.evidence != "returns":
             needs_rows(
                 source,
-                "the check whether the state tells enough (check=True)",
-                "Leave it out, check=False (--no-check), and check a part of the log with "
-                "dprl.markov_check.",
+                worded(
+                    "the check whether the state tells enough ({check})",
+                    check=option("check", True),
+                ),
+                worded(
+                    "Leave it out, {check}, and check a part of the log with {command}.",
+                    check=option("check", False),
+                    command=api("dprl.markov_check"),
+                ),
             )
         if self.evidence == "excursions":
             needs_rows(
                 source,
                 "evidence='excursions'",
-                "Use evidence='model' or 'returns', or read the log with dprl.read.",
+                worded(
+                    "Use {choice}, or {choice2}.",
+                    choice=either("evidence='model' or 'returns'", "--evidence model or returns"),
+                    choice2=either("read the log with dprl.read", "leave out --out-of-core"),
+                ),
             )
 
     def _checked(self, source: Source) -> dict[str, Any]:
@@ -368,12 +379,19 @@ class Confident:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             result = markov_check(log, self.gamma, seed=self.seed, cut=self.cut)
-        first = " ".join(result.lines[: 1 if result.ok else 2])
-        words = f"{first} ({result.visits:,} visits compared in {result.cells:,} cells.)"
+        words = sentences(
+            *result.lines[: 1 if result.ok else 2],
+            say("({v:,} visits compared in {c:,} cells.)", v=result.visits, c=result.cells),
+        )
         if not result.ok:
             warnings.warn(
-                f"{words} A policy planned in a model of these states may do harm. Put what tells "
-                "into the state, or use evidence='returns' (--evidence returns) or DPRLDiscrete.",
+                worded(
+                    "{words} A policy planned in a model of these states may do harm. Put what "
+                    "tells into the state, or use {evidence} or {learner}.",
+                    words=words,
+                    evidence=option("evidence", "returns"),
+                    learner=api("DPRLDiscrete"),
+                ),
                 StateWarning,
                 stacklevel=outside(),
             )

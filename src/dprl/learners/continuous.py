@@ -57,6 +57,7 @@ from dprl._core.cluster import Cluster
 from dprl._core.cluster_start import connect
 from dprl._core.limits import need_for_neighbors
 from dprl._core.renamed import renamed
+from dprl._core.words import option, worded
 from dprl.errors import ParameterError
 from dprl.evidence._usual_values import usual_values
 from dprl.evidence.credit import credit
@@ -233,7 +234,10 @@ class DPRLContinuous:
             raise ParameterError(
                 "value_model is a model for credit, and lam is not given.",
                 f"a {type(value_model).__name__}",
-                "Say lam=1 (or less) to compare credit, or leave value_model out.",
+                worded(
+                    "Say {lam} (or less) to compare credit, or leave value_model out.",
+                    lam=option("lam", 1),
+                ),
             )
         tailed = self.cut == "bootstrap" and len(log.cut_episodes)  # by what is within the radius
         for _, some in itertools.groupby(learners, lambda one: one.radius if tailed else None):

@@ -26,6 +26,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import api, say, worded
 from dprl.errors import CutWarning, LogError, ParameterError, PolicyError
 from dprl.learners._rule_claims import region_facts
 from dprl.learners._rule_scores import Scores
@@ -139,7 +140,7 @@ class HeldOut:
                 log, propensity=propensity, behavior_models=behavior_models,
                 value_model=value_model, progress=progress,
             )  # fmt: skip
-        work.tell("scores of the half that certified", 0.0)
+        work.tell(say("scores of the half that certified"), 0.0)
         everyone = work.nuisances(None)
         inside = deal(len(work.log.groups), 0.5, seed)
         scores, returns = (
@@ -346,5 +347,5 @@ def _origin(policy: RulePolicy) -> tuple[Rules, int, float]:
         raise PolicyError(
             "this policy does not say which half of its log certified its rules.",
             f"learner {given.get('learner')!r}",
-            "Only rules that dprl.Rules fitted can be narrowed.",
+            worded("Only rules that {learner} fitted can be narrowed.", learner=api("dprl.Rules")),
         ) from error

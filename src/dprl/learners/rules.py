@@ -44,7 +44,7 @@ from dprl._core.checks import (
     check_weights,
     check_whole,
 )
-from dprl._core.plural import form, many
+from dprl._core.words import api, joined, say, say_many, sentences, worded
 from dprl.errors import LogError, ParameterError
 from dprl.evidence._nuisance_input import check_propensity
 from dprl.evidence.nuisances import Nuisances, fit_nuisances
@@ -235,7 +235,10 @@ class Rules:
         if log.features is None:
             raise LogError(
                 "rules are over features; this log's states are labels.",
-                do="Read the features as states (--state 'x_*'), or use dprl.Confident for labels.",
+                do=worded(
+                    "Read the features as states (--state 'x_*'), or use {learner} for labels.",
+                    learner=api("dprl.Confident"),
+                ),
             )
         check_claim(self.cut, log, "the claim of rules")
         settled = settle(log, self.gamma, self.cut, reads="returns").gathered()
@@ -368,47 +371,90 @@ def _notes(learner: Rules, best: _Division, nuisances: Nuisances) -> list[str]:
     """What must be known about the rules, in sentences."""
     claims, search = best.claims, best.search
     notes = [
-        f"One half of the groups proposed {many(claims.tested, 'rule')}; the other half certified "
-        f"{len(claims.issued)}."
+        say_many(
+            "One half of the groups proposed {n:,} rule; the other half certified {k}.",
+            "One half of the groups proposed {n:,} rules; the other half certified {k}.",
+            claims.tested,
+            k=len(claims.issued),
+        )
     ]
     if learner.splits > 1:
         notes.append(
-            f"{learner.splits} divisions in halves were tried, each at {learner.delta:g} / "
-            f"{learner.splits} of the level; this is the one whose rules bring most over usual "
-            "practice."
+            say(
+                "{n} divisions in halves were tried, each at {d:g} / {k} of the level; this is "
+                "the one whose rules bring most over usual practice.",
+                n=learner.splits,
+                d=learner.delta,
+                k=learner.splits,
+            )
         )
     if search.lam < 1:
         notes.append(
-            f"Credit with λ = {search.lam:g}: effects that show later than about "
-            f"{round(1 / (1 - search.lam))} steps are seen only as far as a model of values sees "
-            "them coming in the features. The contrast from whole returns, which needs no such "
-            "model, is on record beside each rule."
+            sentences(
+                say(
+                    "Credit with λ = {lam:g}: effects that show later than about {s} steps are "
+                    "seen only as far as a model of values sees them coming in the features.",
+                    lam=search.lam,
+                    s=round(1 / (1 - search.lam)),
+                ),
+                say(
+                    "The contrast from whole returns, which needs no such model, is on record "
+                    "beside each rule."
+                ),
+            )
         )
     if claims.issued:
         w = claims.whole
         notes.append(
-            f"{WHOLE}, they bring "
-            f"{w['gain']:+.3g} an episode over usual practice ({w['low']:+.3g} to "
-            f"{w['high']:+.3g}, large-sample). All of them would change "
-            f"{100 * w['changed']:.0f} % of the decisions; if each brought what it brings alone, "
-            f"that would be {w['sum']:+.3g}, but followed together they change which states are "
-            f"met. {_followed(int(w['met']), int(w['followed']))}"
+            sentences(
+                say(
+                    "{whole}, they bring {gain:+.3g} an episode over usual practice ({low:+.3g} "
+                    "to {high:+.3g}, large-sample).",
+                    whole=WHOLE,
+                    gain=w["gain"],
+                    low=w["low"],
+                    high=w["high"],
+                ),
+                say(
+                    "All of them would change {p:.0f} % of the decisions; if each brought what it "
+                    "brings alone, that would be {x:+.3g}, but followed together they change "
+                    "which states are met.",
+                    p=100 * w["changed"],
+                    x=w["sum"],
+                ),
+                _followed(int(w["met"]), int(w["followed"])),
+            )
         )
     return [*notes, *nuisances.notes]
 
 
 def _followed(met: int, followed: int) -> str:
     """Whether anybody did what all rules together say, and what follows from that."""
-    comes = form(met, "comes", "come")
-    who = f"Of {many(met, 'episode')} of the certifying half that {comes} to a suggestion, "
-    who += f"{followed:,} "
+    who = say_many(
+        "Of {n:,} episode of the certifying half that comes to a suggestion, {k:,} took every one "
+        "they came to",
+        "Of {n:,} episodes of the certifying half that come to a suggestion, {k:,} took every one "
+        "they came to",
+        met,
+        k=followed,
+    )
     if followed < FEW:
-        return (
-            f"{who}took every one they came to: too few to tell what following all rules at every "
-            "step would bring, and it may be less than usual practice. A policy that plans ahead "
-            "(dprl.DPRLContinuous), or fewer rules (a larger margin), may serve better."
+        return sentences(
+            say(
+                "{who}: too few to tell what following all rules at "
+                "every step would bring, and it may be less than usual practice.",
+                who=who,
+            ),
+            say(
+                "A policy that plans ahead ({learner}), or fewer rules (a larger margin), may "
+                "serve better.",
+                learner=api("dprl.DPRLContinuous"),
+            ),
         )
-    return f"{who}took every one they came to. Check the whole policy on a log not used here."
+    return sentences(
+        joined("", (who, ".")),
+        say("Check the whole policy on a log not used here."),
+    )
 
 
 def _ranges(log: Log) -> list[list[float | None]]:

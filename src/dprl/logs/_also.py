@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import option, say, worded
 from dprl.errors import LogError
 from dprl.logs._categories import feature_columns
 from dprl.logs._columns import Coded
@@ -177,7 +178,7 @@ def also_names(
             raise LogError(
                 f"there is no column {word!r} for also.",
                 f"the columns without a role are {', '.join(map(repr, rest[:12])) or 'none'}",
-                "Name the right one: also= (--also).",
+                worded("Name the right one: {also}.", also=option("also")),
             )
         names += matches
     return AlsoNames(tuple(dict.fromkeys(names)), asked=True)
@@ -270,11 +271,11 @@ def _identifier(
     """Why a column is no measurement; '' where it may be one."""
     present = ~np.isnan(column)
     if not present.any():
-        return "always missing"
+        return say("always missing")
     if labels is not None:
         if len(labels) > LABELS:
-            return "free text or an identifier"
-        return "an identifier" if 10 <= len(labels) == len(column) else ""
+            return say("free text or an identifier")
+        return say("an identifier") if 10 <= len(labels) == len(column) else ""
     first = column[:PEEK]
     kinds: list[NDArray[Any]] = [np.arange(len(column)), *units]
     for codes in kinds:  # as many numbers as rows, episodes or groups?
@@ -283,7 +284,7 @@ def _identifier(
         numbers = column[present]
         distinct = len(np.unique(numbers)) if (numbers == np.rint(numbers)).all() else 0
         if REPEATS <= distinct == len(np.unique(codes)):
-            return "an identifier"
+            return say("an identifier")
     return ""
 
 

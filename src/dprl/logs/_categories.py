@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import either, option, worded
 from dprl.errors import LogError
 from dprl.logs._columns import NUMBER, Coded, encode, numbers, recode
 from dprl.logs._dates import Days, days_of, object_days, text_days, text_times
@@ -66,8 +67,12 @@ def check_declared(
         raise LogError(
             f"{strange[0]!r} was declared a category and is no feature of this log.",
             f"the features are {', '.join(map(repr, features[:12]))}" if features else "",
-            "Name it among the states too (state=[...]); a single column of labels needs no "
-            "categorical=.",
+            worded(
+                "Name it among the states too ({choice}); a single column of labels needs no "
+                "{categorical}.",
+                choice=either("state=[...]", "--state"),
+                categorical=option("categorical"),
+            ),
         )
     return frozenset(categorical)
 
@@ -130,16 +135,21 @@ def not_numbers(name: str, text: str, where: str, decimal: str = "") -> LogError
     example = "1,5, not 1.5" if decimal == "," else "1.5, not 1,5"
     do = f"Convert it to numbers ({example}; a missing value is an empty cell)"
     if BEYOND.fullmatch(text.strip()):
-        do = (
-            "Write a number of your choice for a value beyond what was measured, or leave the cell "
-            "empty and say what to do about missing values (missing=, --missing)"
+        do = worded(
+            "Write a number of your choice for a value beyond what was measured, or leave the "
+            "cell empty and say what to do about missing values ({missing})",
+            missing=option("missing"),
         )
     elif decimal == "." and FRACTION.fullmatch(text.strip()):
-        do = "Where this is a decimal comma, say decimal=',' (--decimal ,)"
+        do = worded("Where this is a decimal comma, say {decimal}", decimal=option("decimal", ","))
     return LogError(
         f"{name!r} must be numbers; it holds {text[:40]!r}.",
         where,
-        f"{do}; where its values are labels, say so: categorical=[{name!r}] (--categorical).",
+        worded(
+            "{do}; where its values are labels, say so: {choice}.",
+            do=do,
+            choice=either(f"categorical=[{name!r}]", "--categorical"),
+        ),
     )
 
 

@@ -39,6 +39,7 @@ from scipy import sparse
 
 from dprl._core.checks import Cut, check_cut
 from dprl._core.linear import solve
+from dprl._core.words import either, option, say, sentences, worded
 from dprl.errors import CutWarning, LogError, ParameterError
 from dprl.logs._cut_words import DROPS
 from dprl.logs._follow_up import keep_rows
@@ -101,18 +102,37 @@ def treat_cut(
 
         if reads == "transitions":
             raise ParameterError(
-                f"{len(episodes):,} of {log.n_episodes:,} episodes were cut, and cut='ipcw' weighs "
-                "returns; what was asked for reads single steps.",
+                worded(
+                    "{episodes:,} of {n_episodes:,} episodes were cut, and {cut} weighs returns; "
+                    "what was asked for reads single steps.",
+                    episodes=len(episodes),
+                    n_episodes=log.n_episodes,
+                    cut=option("cut", "ipcw"),
+                ),
                 f"episode {log.episodes[episodes[0]]!r}",
-                "Use cut='bootstrap' here, or another learner: DPRLDiscrete or DPRLContinuous with "
-                "plan=False, or Rules with lam=1, take cut='ipcw'.",
+                worded(
+                    "Use {cut} here, or another learner: {learner} with {plan}, or {learner2}with "
+                    "{lam}, take {cut2}.",
+                    cut=option("cut", "bootstrap"),
+                    learner=either("DPRLDiscrete or DPRLContinuous", "--learner dprl"),
+                    plan=option("plan", False),
+                    learner2=either("Rules ", "--learner rules "),
+                    lam=option("lam", 1),
+                    cut2=option("cut", "ipcw"),
+                ),
             )
         return weighted(log, gamma, returns_to_go=reads == "returns")
     if cut == "bootstrap":
         if log.features is not None and near is None:
             raise ParameterError(
-                "cut='bootstrap' needs labelled states, or a policy that knows what is near.",
-                do="Use cut='drop' or 'terminal'.",
+                worded(
+                    "{cut} needs labelled states, or a policy that knows what is near.",
+                    cut=option("cut", "bootstrap"),
+                ),
+                do=worded(
+                    "Use {choice}.",
+                    choice=either("cut='drop' or 'terminal'", "--cut drop or terminal"),
+                ),
             )
         return _bootstrapped(log, gamma, near if log.features is not None else None)
     if cut is None:
@@ -127,9 +147,21 @@ settle = treat_cut
 def warn_as_terminal(n_cut: int, n_episodes: int, cut_steps: int, n_steps: int) -> None:
     """Warn that cut episodes are read as ended because no treatment was chosen."""
     warnings.warn(
-        f"{n_cut:,} of {n_episodes:,} episodes ({cut_steps:,} of {n_steps:,} steps)"
-        " were cut, and are treated as if nothing came after: their returns are too small "
-        "in size. Choose cut= (--cut), or a time for which all are followed (--follow-up).",
+        sentences(
+            say(
+                "{k:,} of {n:,} episodes ({a:,} of {b:,} steps) were cut, and are treated as if "
+                "nothing came after: their returns are too small in size.",
+                k=n_cut,
+                n=n_episodes,
+                a=cut_steps,
+                b=n_steps,
+            ),
+            say(
+                "Choose {cut}, or a time for which all are followed ({follow_up}).",
+                cut=option("cut"),
+                follow_up=option("follow_up"),
+            ),
+        ),
         CutWarning,
         stacklevel=outside(),
     )
@@ -224,8 +256,11 @@ def _bootstrapped(log: Log, gamma: float, near: Near | None) -> Log:
             break
     if log.n_episodes < before:
         warnings.warn(
-            f"{before - log.n_episodes:,} of the cut episodes could not be bootstrapped and were "
-            "left out: one row only, or a last state that no other episode says anything about.",
+            say(
+                "{n:,} of the cut episodes could not be bootstrapped and were left out: one row "
+                "only, or a last state that no other episode says anything about.",
+                n=before - log.n_episodes,
+            ),
             CutWarning,
             stacklevel=outside(),
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import either, option, worded
 from dprl._core.zones import charted
 from dprl.errors import LogError
 from dprl.logs._findings import Found
@@ -172,9 +173,12 @@ def _fraction(value: str, name: str) -> LogError:
     return LogError(
         f"{name!r} holds fractional numbers, which are not labels.",
         value,
-        "Cut doses into ranges (action_bins=4, --action-bins 4), or give numeric states as "
-        "features: state=['x', 'y']. "
-        "Where they are codes, put a letter in front of them.",
+        worded(
+            "Cut doses into ranges ({action_bins}), or give numeric states as features: {choice}. "
+            "Where they are codes, put a letter in front of them.",
+            action_bins=option("action_bins", 4),
+            choice=either("state=['x', 'y']", "--state x --state y"),
+        ),
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import either, option, worded
 from dprl._core.zones import Zoned
 from dprl.errors import LogError, ParameterError
 from dprl.logs._gaps import is_gone
@@ -58,8 +59,12 @@ def check_dates(dates: Any) -> str:
         raise ParameterError(
             "dates must be 'iso', 'day-first', 'month-first' or a format with %.",
             repr(dates),
-            "For 31.12.2024 say dates='day-first' (--dates day-first); for other forms a format of "
-            "strptime, such as dates='%d %b %Y'.",
+            worded(
+                "For 31.12.2024 say {dates}; for other forms a format of strptime, such as "
+                "{choice}.",
+                dates=option("dates", "day-first"),
+                choice=either("dates='%d %b %Y'", "--dates '%d %b %Y'"),
+            ),
         )
     if form and "%y" in dates:
         raise ParameterError(
@@ -132,9 +137,13 @@ def moments(
             raise LogError(
                 f"{name!r} holds {text[:40]!r}, which is no date as declared.",
                 f"dates={dates!r}",
-                "Mend it (a year has four digits), or declare how dates are written: "
-                "dates='day-first' (--dates day-first), 'month-first', or a format such as "
-                "'%d %b %Y'; where they are labels, name the column in categorical=.",
+                worded(
+                    "Mend it (a year has four digits), or declare how dates are written: {dates}, "
+                    "'month-first', or a format such as '%d %b %Y'; where they are labels, name "
+                    "the column in {categorical}.",
+                    dates=option("dates", "day-first"),
+                    categorical=option("categorical"),
+                ),
             )
         parsed.append(time)
     ahead = [time.utcoffset() for time in parsed]
@@ -157,9 +166,13 @@ def refuse_undeclared(name: str, text: str, where: str) -> None:
         f"{name!r} holds dates such as {text[:40]!r}, and nothing says whether the day or the "
         "month comes first.",
         where,
-        "Declare it: dates='day-first' (--dates day-first) or dates='month-first'; years need four "
-        "digits. ISO dates (2024-02-01) need nothing; where they are labels, name the column in "
-        "categorical= (--categorical).",
+        worded(
+            "Declare it: {dates} or {dates2}; years need four digits. ISO dates (2024-02-01) need "
+            "nothing; where they are labels, name the column in {categorical}.",
+            dates=option("dates", "day-first"),
+            dates2=option("dates", "month-first"),
+            categorical=option("categorical"),
+        ),
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import argument, either, option, worded
 from dprl.errors import LogError
 from dprl.logs._categories import label_text
 from dprl.logs._columns import Coded
@@ -35,9 +36,11 @@ BETWEEN = " · "
 """What stands between the parts of a label that is made of several columns."""
 MOST_RANGES = 100
 """The most ranges that a dose may be cut into."""
-HOW = (
-    "Give a number of ranges with about as many rows each (action_bins=4, --action-bins 4), or the "
-    "edges between them (action_bins=[0, 0.1, 0.3], --action-bins 0,0.1,0.3)."
+HOW = worded(
+    "Give a number of ranges with about as many rows each ({action_bins}), or the edges between "
+    "them ({choice}).",
+    action_bins=option("action_bins", 4),
+    choice=either("action_bins=[0, 0.1, 0.3]", "--action-bins 0,0.1,0.3"),
 )
 
 
@@ -62,14 +65,23 @@ def checked_bins(given: Any, names: Any) -> dict[str, int | tuple[float, ...]]:
                 f"there are {len(columns)} action columns, and action_bins does not say which one "
                 "it is for.",
                 ", ".join(map(repr, columns)),
-                f"Name it: action_bins={{{columns[0]!r}: 4}} (--action-bins {columns[0]}=4).",
+                worded(
+                    "Name it: {choice}.",
+                    choice=either(
+                        f"action_bins={{{columns[0]!r}: 4}}", f"--action-bins {columns[0]}=4"
+                    ),
+                ),
             )
         given = {columns[0]: given}
     bins: dict[str, int | tuple[float, ...]] = {}
     for name, asked in given.items():
         if name not in columns:
             raise LogError(
-                f"action_bins is given for {name!r}, which is no action column.",
+                worded(
+                    "{action_bins} is given for {name}, which is no action column.",
+                    action_bins=argument("action_bins"),
+                    name=repr(name),
+                ),
                 f"action columns: {', '.join(map(repr, columns))}",
                 "Name one of them.",
             )

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import api, either, option, worded
 from dprl.errors import LogError
 from dprl.logs._categories import TRUTH, Levels
 from dprl.logs._doses import BETWEEN
@@ -67,8 +68,10 @@ def _refuse_own_fills(log: Log, wanted: Encoding | None) -> None:
     raise LogError(
         "the gaps of this log are filled by its own numbers, not by those of the policy.",
         f"{name!r}: {values[0]} here, {values[1]} in the policy",
-        "Hand over the log as it was read (before log.indicators() or log.joined()): the policy "
-        "fills it.",
+        worded(
+            "Hand over the log as it was read{choice}: the policy fills it.",
+            choice=either(" (before log.indicators() or log.joined())", ""),
+        ),
     )
 
 
@@ -97,7 +100,9 @@ def _refuse_other_days(log: Log, days: Mapping[str, str]) -> None:
             kinds = ("dates", "numbers") if name in here else ("numbers", "dates")
             raise LogError(
                 f"{name!r} holds {kinds[0]} here, and held {kinds[1]} in the training log.",
-                do="Read the log as the training log was read (dates=, --dates).",
+                do=worded(
+                    "Read the log as the training log was read ({dates}).", dates=option("dates")
+                ),
             )
 
 
@@ -111,16 +116,27 @@ def joined(log: Log, wanted: Encoding | None = None) -> Log:
             raise LogError(
                 f"{name!r} holds numbers, and only categories can be joined into one label.",
                 f"features: {', '.join(log.feature_names[:8])}",
-                "Cut it into named ranges, say that its numbers are labels "
-                f"(categorical=[{name!r}], --categorical {name}), leave it out, or use "
-                "dprl.Rules or a radius, which take numbers.",
+                worded(
+                    "Cut it into named ranges, say that its numbers are labels ({choice}), leave "
+                    "it out, or use {learner} or a radius, which take numbers.",
+                    choice=either(f"categorical=[{name!r}]", f"--categorical {name}"),
+                    learner=api("dprl.Rules"),
+                ),
             )
     codes_of = np.empty((log.n_steps, len(own.columns)), np.int64)
     texts_of: list[tuple[str, ...]] = []
     for j, name in enumerate(log.feature_names):
         if log.missing[j] and not own.flagged(name):
-            raise _gap(log, j, "Fill it first, give it a label of its own (missing=\"flag\"), or "
-                       'leave such episodes out (missing="drop-episodes").')  # fmt: skip
+            raise _gap(
+                log,
+                j,
+                worded(
+                    "Fill it first, give it a label of its own ({missing}), or leave such "
+                    "episodes out ({missing2}).",
+                    missing=option("missing", "flag"),
+                    missing2=option("missing", "drop-episodes"),
+                ),
+            )
         codes_of[:, j], labels = _with_gone(log, j)
         texts_of.append(labels)
     rows, codes = np.unique(codes_of, axis=0, return_inverse=True)
@@ -214,11 +230,16 @@ def with_indicators(log: Log, wanted: Encoding | None = None, medians_of: Log | 
             continue
         if log.missing[j] and not own.flagged(name):
             raise _gap(
-                log, j,
-                'Fill it first (missing="flag"), leave such episodes out '
-                '(missing="drop-episodes"), or use dprl.Rules, which gives missing values a side '
-                "of their own.",
-            )  # fmt: skip
+                log,
+                j,
+                worded(
+                    "Fill it first ({missing}), leave such episodes out ({missing2}), or use "
+                    "{learner}, which gives missing values a side of their own.",
+                    missing=option("missing", "flag"),
+                    missing2=option("missing", "drop-episodes"),
+                    learner=api("dprl.Rules"),
+                ),
+            )
         place = {label: code for code, label in enumerate(labels)}
         codes, texts = _with_gone(log, j)
         code_of = np.array([place.get(label, -1) for label in texts], np.int64)
@@ -300,7 +321,10 @@ def _columns(
             words = ["numbers" if labels is None else "labels" for labels in (own, other)]
             raise LogError(
                 f"{name!r} holds {words[1]} here, and held {words[0]} in the training log.",
-                do=f"Where its numbers are labels, say so: categorical=[{name!r}] (--categorical).",
+                do=worded(
+                    "Where its numbers are labels, say so: {choice}.",
+                    choice=either(f"categorical=[{name!r}]", "--categorical"),
+                ),
             )
     return wanted
 

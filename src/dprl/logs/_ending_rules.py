@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import either, worded
 from dprl.errors import ParameterError
 from dprl.logs._columns import Columns
 from dprl.logs._findings import Found
@@ -40,7 +41,10 @@ def check_events(events: Any) -> tuple[str, ...]:
             "events must be names of competing events, each once; got "
             f"{', '.join(map(repr, given))}.",
             f"{taken[0]!r} says already how an episode ended" if taken else "",
-            "Name what else can end an episode: events=['death'] (--events death).",
+            worded(
+                "Name what else can end an episode: {choice}.",
+                choice=either("events=['death']", "--events death"),
+            ),
         )
     if len(names) > 200:
         raise ParameterError(f"there can be at most 200 competing events; got {len(names):,}.")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import api, either, option, worded
 from dprl.errors import LogError, PolicyError
 from dprl.logs._categories import TRUTH
 from dprl.logs.log import Log
@@ -43,7 +44,10 @@ def plain_features(log: Log, names: Sequence[str] | None = None) -> NDArray[np.f
     if log.features is None:
         raise LogError(
             f"this log's states are {log.n_states:,} labels, not numeric features.",
-            do="Read the features as states: state=['age', 'pressure'], or a pattern 'x_*'.",
+            do=worded(
+                "Read the features as states: {choice}, or a pattern 'x_*'.",
+                choice=either("state=['age', 'pressure']", "--state age --state pressure"),
+            ),
         )
     places = (
         list(range(len(log.feature_names))) if names is None
@@ -56,9 +60,15 @@ def plain_features(log: Log, names: Sequence[str] | None = None) -> NDArray[np.f
                 f"feature {log.feature_names[j]!r} is missing on {log.missing[j]:,} of "
                 f"{log.n_steps:,} rows.",
                 place_of(log, int(np.argmax(np.isnan(log.features[:, j])))),
-                'Fill it (read with missing="flag" or "median", then log.indicators()), leave '
-                'such episodes out (missing="drop-episodes"), or use dprl.Rules, which gives '
-                "missing values a side of their own.",
+                worded(
+                    "Fill it ({choice}{choice2}{choice3}), leave such episodes out ({missing}), "
+                    "or use {learner}, which gives missing values a side of their own.",
+                    choice=either("read with ", ""),
+                    choice2=either('missing="flag" or "median"', "--missing flag or median"),
+                    choice3=either(", then log.indicators()", ""),
+                    missing=option("missing", "drop-episodes"),
+                    learner=api("dprl.Rules"),
+                ),
             )
     if places == list(range(len(log.feature_names))):
         return log.features
@@ -74,8 +84,11 @@ def refuse_categories(log: Log, places: Sequence[int] | None = None) -> None:
                 f"feature {log.feature_names[j]!r} is a category of {len(labels):,} "
                 f"label{'s' * (len(labels) != 1)}, not a number.",
                 f"labels {', '.join(map(repr, labels[:4]))}",
-                "Leave it out, make numbers of it (a column of 0 and 1 per label), or use "
-                "dprl.Rules, which takes labels.",
+                worded(
+                    "Leave it out, make numbers of it (a column of 0 and 1 per label), or use "
+                    "{learner}, which takes labels.",
+                    learner=api("dprl.Rules"),
+                ),
             )
 
 

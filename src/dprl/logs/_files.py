@@ -13,6 +13,7 @@ import numpy as np
 
 from dprl._core.database import confine, connect
 from dprl._core.limits import said_if_short
+from dprl._core.words import option, worded
 from dprl.errors import LogError, ParameterError
 from dprl.logs._also import LABELS, PEEK, AlsoNames, also_names
 from dprl.logs._categories import (
@@ -80,7 +81,9 @@ class Files(FileTimes):
             if partitions:
                 raise ParameterError(
                     f"folders become columns of files in UTF-8 only, not in {self.text.encoding}.",
-                    f"partitions, encoding={self.text.encoding!r}",
+                    worded(
+                        "partitions, {encoding}", encoding=option("encoding", self.text.encoding)
+                    ),
                     "Write the files again as UTF-8.",
                 )
             self.copies = Recoded(self.files, self.text.encoding)  # kept as long as this is
@@ -171,7 +174,10 @@ class Files(FileTimes):
             if BEYOND.fullmatch(text.strip()):
                 do = "Write a number of your choice for a value beyond what was measured"
             elif self.decimal == ".":
-                do = "Convert it to numbers (1.5, not 1,5), or say decimal=',' (--decimal ,)"
+                do = worded(
+                    "Convert it to numbers (1.5, not 1,5), or say {decimal}",
+                    decimal=option("decimal", ","),
+                )
             raise LogError(
                 f"{name!r} must be numbers; it holds {text[:40]!r}.",
                 f"row {row + 1:,}",

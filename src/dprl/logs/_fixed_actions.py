@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import option, worded
 from dprl.logs._doses import column_label
 from dprl.logs._findings import Finding
 from dprl.logs.log import Log
@@ -115,8 +116,12 @@ def fixed_actions(log: Log) -> Finding | None:
         )
     if beside:
         advice.append(
-            f"Leave {_names(beside)} out of what is compared (also=, --also): it tells the action "
-            "itself, not why it was taken."
+            worded(
+                "Leave {names} out of what is compared ({also}): it tells the action itself, not "
+                "why it was taken.",
+                names=_names(beside),
+                also=option("also"),
+            )
         )
     return Finding(
         "warning",

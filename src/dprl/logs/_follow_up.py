@@ -36,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.checks import is_number, wrong
+from dprl._core.words import argument, option, worded
 from dprl.errors import LogError
 from dprl.logs.log import CUT, TERMINAL, Log
 
@@ -143,14 +144,25 @@ def rows_inside(log: Log, window: Window) -> NDArray[np.bool_]:
         return np.asarray(np.arange(log.n_steps) - first < window.length)
     if log.time is None:
         raise LogError(
-            f"follow_up is {str(window)!r}, and this log has no time column.",
-            do="Name the column of times (time=, --time), or give a number of steps.",
+            worded(
+                "{follow_up} is {window}, and this log has no time column.",
+                follow_up=argument("follow_up"),
+                window=repr(str(window)),
+            ),
+            do=worded(
+                "Name the column of times ({time}), or give a number of steps.", time=option("time")
+            ),
         )
     dates = log.time.dtype.kind == "M"
     if dates != (window.unit in SECONDS):
         unit = "'30 days' (or seconds, minutes, hours, weeks)" if dates else "'72 units'"
         raise LogError(
-            f"follow_up is {str(window)!r}, and times are {'dates' if dates else 'numbers'}.",
+            worded(
+                "{follow_up} is {window}, and times are {x}.",
+                follow_up=argument("follow_up"),
+                window=repr(str(window)),
+                x="dates" if dates else "numbers",
+            ),
             f"{log.columns.get('time', 'time')}={log.clock(0)}",
             f"Say it as {unit}, or give a number of steps.",
         )

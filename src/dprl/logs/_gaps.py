@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import either, option, worded
 from dprl.errors import LogError, ParameterError
 from dprl.logs.columns import NAMES
 from dprl.logs.log import Log
@@ -115,8 +116,13 @@ def missing_words(missing: Any, names: Mapping[str, Any]) -> dict[str, Word]:
                 f"{column!r} is the log's {part_of[column]}, which cannot be filled: {word!r} is "
                 "for columns of the state.",
                 f"missing {column}={word}",
-                f'Say missing={{"{column}": "drop-episodes"}} (--missing {column}=drop-episodes), '
-                "or mend the log.",
+                worded(
+                    "Say {choice}, or mend the log.",
+                    choice=either(
+                        f'missing={{"{column}": "drop-episodes"}}',
+                        f"--missing {column}=drop-episodes",
+                    ),
+                ),
             )
         if column in part_of and part_of[column] != "reward" and word == "zero":
             raise ParameterError(
@@ -141,8 +147,13 @@ def _no_word(word: Any) -> ParameterError:
     return ParameterError(
         f"missing must be one of {', '.join(map(repr, WORDS))}, or a mapping from columns to these "
         f"words; got {word!r}.",
-        do='missing="flag", or missing={"*": "median", "ward": "flag"} '
-        "(--missing median --missing ward=flag).",
+        do=worded(
+            "{missing}, or {choice}.",
+            missing=option("missing", "flag"),
+            choice=either(
+                'missing={"*": "median", "ward": "flag"}', "--missing median --missing ward=flag"
+            ),
+        ),
     )
 
 
@@ -158,8 +169,13 @@ def refuse_medians(words: Mapping[str, str], labels: list[str]) -> None:
         raise LogError(
             f"{wrong[0]!r} holds labels, which have no median.",
             f"columns of labels: {', '.join(map(repr, labels[:8]))}",
-            f'Give missing ones a label of their own: missing={{"*": "median", "{wrong[0]}": '
-            f'"flag"}} (--missing median --missing {wrong[0]}=flag).',
+            worded(
+                "Give missing ones a label of their own: {choice}.",
+                choice=either(
+                    f'missing={{"*": "median", "{wrong[0]}": "flag"}}',
+                    f"--missing median --missing {wrong[0]}=flag",
+                ),
+            ),
         )
 
 
@@ -177,8 +193,12 @@ def whole_numbers(name: str, gaps: int, where: str) -> LogError:
     return LogError(
         f"{name!r} holds whole numbers, and its {gaps:,} gaps would get a label that is text.",
         where,
-        f"Say that its numbers are labels: state=[{name!r}], categorical=[{name!r}] "
-        f"(--state {name} --categorical {name}).",
+        worded(
+            "Say that its numbers are labels: {choice}.",
+            choice=either(
+                f"state=[{name!r}], categorical=[{name!r}]", f"--state {name} --categorical {name}"
+            ),
+        ),
     )
 
 

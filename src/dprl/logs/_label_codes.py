@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import option, worded
 from dprl.errors import LogError, ParameterError, PolicyError
 from dprl.logs._categories import TRUTH, TRUTH_WORDS, Levels, label_text
 from dprl.logs._columns import NUMBER
@@ -163,5 +164,8 @@ def codes_for(
     ours, other = ("a number", "a category") if own is None else ("a category", "a number")
     raise LogError(
         f"feature {name!r} is {ours} to the policy, and {other} in this log.",
-        do="Read the log as the training log was read (categorical= names columns of labels).",
+        do=worded(
+            "Read the log as the training log was read ({categorical} names columns of labels).",
+            categorical=option("categorical"),
+        ),
     )

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import option, worded
 from dprl.logs._columns import Columns
 from dprl.logs._doses import column_label
 from dprl.logs._findings import Finding
@@ -163,7 +164,11 @@ def look_alikes(words: Vocabulary) -> Finding | None:
         f"{listed} labels that differ only in case, spaces or the form of characters.",
         f"{twin!r} and {label!r}",
         "They are counted apart; if they mean the same, make them the same"
-        + (': labels="trim,casefold" (--labels trim,casefold) does so.' if folded else "."),
+        + (
+            worded(": {labels} does so.", labels=option("labels", "trim,casefold"))
+            if folded
+            else "."
+        ),
     )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.plural import form, many
+from dprl._core.words import api, either, option, worded
 from dprl.logs._dates import SINCE
 from dprl.logs._doses import column_label
 from dprl.logs._feature_input import place_of
@@ -173,9 +174,12 @@ def _combinations(log: Log) -> str:
         return ""
     seen = len(np.unique(log.features, axis=0))
     possible = math.prod(len(own or ()) for own in log.levels)
-    return (
-        f", and DPRLDiscrete and Confident join them into one label: {seen:,} of {possible:,} "
-        "combinations occur"
+    return worded(
+        ", and {learner} and Confident join them into one label: {seen:,} of {possible:,} "
+        "combinations occur",
+        learner=api("DPRLDiscrete"),
+        seen=seen,
+        possible=possible,
     )
 
 
@@ -192,8 +196,12 @@ def cut_episodes(sums: LogSums) -> Finding | None:
         f"{many(sums.facts.n_steps, 'step')}) {form(cut, 'was', 'were')} cut before "
         f"{form(cut, 'it', 'they')} ended.",
         f"{sums.name('episode')}={first}",
-        "Follow all for a fixed time (follow_up=, --follow-up), or say what to do with them when "
-        "fitting: cut= (--cut).",
+        worded(
+            "Follow all for a fixed time ({follow_up}), or say what to do with them when fitting: "
+            "{cut}.",
+            follow_up=option("follow_up"),
+            cut=option("cut"),
+        ),
     )
 
 
@@ -266,10 +274,11 @@ def many_actions(sums: LogSums) -> Finding | None:
         f"fewer than {FEW} rows."
     )
     if numbers:
-        do = (
-            "These look like doses: cut them into ranges (action_bins=4, --action-bins 4), or say "
-            "where (action_bins=[0, 10, 50], --action-bins 0,10,50). Numbers that are names, "
-            "of items say, can stay as they are."
+        do = worded(
+            "These look like doses: cut them into ranges ({action_bins}), or say where "
+            "({choice}). Numbers that are names, of items say, can stay as they are.",
+            action_bins=option("action_bins", 4),
+            choice=either("action_bins=[0, 10, 50]", "--action-bins 0,10,50"),
         )
     else:
         do = f"Nobody can compare so many: put them into fewer groups, at most about {MANY}."
@@ -365,9 +374,13 @@ def missing_features(sums: LogSums) -> Finding | None:
         "missing_features",
         f"features are missing on some of {log.n_steps:,} rows: {', '.join(listed)}{more}.",
         place_of(log, row),
-        "dprl.Rules gives missing values a side of their own; any other learner needs them filled "
-        'when it learns (missing="flag" or "median", --missing flag), or such episodes left out '
-        '(missing="drop-episodes").'
+        worded(
+            "{learner} gives missing values a side of their own; any other learner needs them "
+            "filled when it learns ({choice}), or such episodes left out ({missing}).",
+            learner=api("dprl.Rules"),
+            choice=either('missing="flag" or "median"', "--missing flag"),
+            missing=option("missing", "drop-episodes"),
+        )
         if len(ready) < len(touched)
         else f"Filled when a learner takes the log: {declared}.",
     )
@@ -390,8 +403,11 @@ def missing_by_action(sums: LogSums) -> Finding | None:
         "note",
         "missing_by_action",
         f"missing, by the action taken: {'; '.join(lines)}{more}.",
-        do="Where actions differ in it, that a value was not measured is part of why they were "
-        'taken: flag it (missing="flag", --missing flag), so that a policy can see it.',
+        do=worded(
+            "Where actions differ in it, that a value was not measured is part of why they were "
+            "taken: flag it ({missing}), so that a policy can see it.",
+            missing=option("missing", "flag"),
+        ),
     )
 
 
@@ -412,8 +428,13 @@ def categories(sums: LogSums) -> Finding | None:
         f"{len(listed):,} of {len(log.levels):,} features "
         f"{'is a category' if len(listed) == 1 else 'are categories'}: "
         f"{', '.join(listed[:5])}{more}.",
-        do=f"dprl.Rules takes labels as they are, DPRLContinuous makes a column of 0 and 1 of each "
-        f"label{_combinations(log)}.",
+        do=worded(
+            "{learner} takes labels as they are, {learner2} makes a column of 0 and 1 of each "
+            "label{combinations}.",
+            learner=api("dprl.Rules"),
+            learner2=api("DPRLContinuous"),
+            combinations=_combinations(log),
+        ),
     )
 
 
@@ -450,7 +471,10 @@ def probabilities_known(sums: LogSums) -> Finding | None:
         "note",
         "probabilities_known",
         f"{what}, from {low:g} to {high:g}.",
-        do="dprl.Rules, evaluation and the gate use it; other learners do not.",
+        do=worded(
+            "{learner}, evaluation and the gate use it; other learners do not.",
+            learner=api("dprl.Rules"),
+        ),
     )
 
 
@@ -464,6 +488,9 @@ def further_columns(sums: LogSums) -> Finding | None:
         "note",
         "further_columns",
         also.words,
-        do="No learner sees them; evaluate, report, review and gate compare those who took a "
-        "suggestion with the others. Leave out (also=, --also) what was recorded after a decision.",
+        do=worded(
+            "No learner sees them; evaluate, report, review and gate compare those who took a "
+            "suggestion with the others. Leave out ({also}) what was recorded after a decision.",
+            also=option("also"),
+        ),
     )

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dprl._core.words import option, worded
 from dprl.errors import CutWarning
 from dprl.logs._findings import Finding
 from dprl.logs._follow_up import Window, follow, rows_inside, window_of
@@ -104,9 +105,10 @@ def lost_finding(lost: Lost, window: Window) -> Finding:
         do = "Nothing can be learned from it: follow longer, or leave follow_up (--follow-up) out."
         return Finding("error", "lost_outcomes", what, do=do)
     if lost.without > MANY * lost.outcomes:
-        do = (
-            "Their returns say nothing of what came later: follow longer (follow_up=, "
-            "--follow-up), unless only the first time is asked about."
+        do = worded(
+            "Their returns say nothing of what came later: follow longer ({follow_up}), unless "
+            "only the first time is asked about.",
+            follow_up=option("follow_up"),
         )
         return Finding("warning", "lost_outcomes", what, do=do)
     return Finding("note", "lost_outcomes", what)

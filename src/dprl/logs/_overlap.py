@@ -49,6 +49,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import either, joined, say, sentences, word, worded
 from dprl.errors import PolicyError
 from dprl.logs.log import Label, Log
 from dprl.logs.source import Both, Chunk, Share, Source
@@ -217,17 +218,21 @@ def seen(origin: Mapping[str, Any], log: Log) -> str:
         certified: Mapping[str, Any] = origin.get("certified") or {}
         digest = log.digest()
         for digest_before, sample, which in (
-            (origin.get("log"), origin.get("sample"), "the policy was learned from"),
-            (sweep.get("train"), None, "the policy was learned from"),
+            (origin.get("log"), origin.get("sample"), say("the policy was learned from")),
+            (sweep.get("train"), None, say("the policy was learned from")),
             (sweep.get("valid"), sweep.get("sample"),
-             f"the policy was picked on, out of {sweep.get('settings')}"),
-            (certified.get("log"), certified.get("sample"), "the policy was certified on"),
+             say("the policy was picked on, out of {n}", n=sweep.get('settings'))),
+            (certified.get("log"), certified.get("sample"), say("the policy was certified on")),
         ):  # fmt: skip
             if digest == digest_before:
-                return f"this is the log {which}"
+                return say("this is the log {which}", which=word(which))
             share = shared(sample or (), str(digest_before), log)
             if share > TOO_MUCH:
-                return f"about {100 * share:.0f} % of a sample of groups is also in the log {which}"
+                return say(
+                    "about {p:.0f} % of a sample of groups is also in the log {which}",
+                    p=100 * share,
+                    which=word(which),
+                )
         before = origin.get("proposed")  # what was learned from one log and gated on another
         logs = (*origin.get("others", ()), *(() if before is None else (before,)))
         return next((what for facts in logs if (what := seen(facts, log))), "")
@@ -246,17 +251,17 @@ def cannot_tell(origin: Mapping[str, Any]) -> str:
     return ""
 
 
-PUBLIC = (
+PUBLIC = say(
     "the policy is a public copy, without a record of the logs it comes from: whether it has seen "
     "this log cannot be told"
 )
-COUNTED = (
-    "the policy was learned from counts of sites that shared no rows: whether it has seen this log "
-    "cannot be told"
+COUNTED = say(
+    "the policy was learned from counts of sites that shared no rows: whether it has seen this "
+    "log cannot be told"
 )
 
 
-UNRECORDED = (
+UNRECORDED = say(
     "the policy has no record of the log it was learned from (dprl.CallablePolicy takes it: "
     "trained_on=log): whether it has seen this log cannot be told"
 )
@@ -299,13 +304,30 @@ def refuse_seen(policy: Any, log: Log, allowed: bool = False) -> tuple[str, ...]
     what = seen(origin, log)
     if not what:
         unsure = cannot_tell(origin) or ("" if "log" in origin else UNRECORDED)
-        return (f"{unsure}. If it has, every estimate below flatters it.",) if unsure else ()
+        return (
+            (
+                sentences(
+                    joined(
+                        "",
+                        (
+                            unsure,
+                            ".",
+                        ),
+                    ),
+                    say("If it has, every estimate below flatters it."),
+                ),
+            )
+            if unsure
+            else ()
+        )
     if not allowed:
         raise PolicyError(
             f"{what}: the estimate would flatter it.",
             f"log {log.digest()[:12]}",
-            "Evaluate on episodes it has not seen; keep some aside before learning: "
-            "log.split(0.5, seed=0), or dprl split.",
+            worded(
+                "Evaluate on episodes it has not seen; keep some aside before learning: {command}.",
+                command=either("log.split(0.5, seed=0)", "dprl split"),
+            ),
         )
     return (f"{what}: every estimate below flatters it.",)
 

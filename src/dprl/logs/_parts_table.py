@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import either, worded
 from dprl.errors import LogError, ParameterError
 from dprl.logs._columns import Coded, Columns, one_label
 from dprl.logs._files import Files
@@ -96,7 +97,10 @@ class Table:
                 f"the state is {len(self.names['state'])} columns, and a log in parts needs one "
                 "column of labels.",
                 ", ".join(self.names["state"][:4]),
-                "Name one column of state labels, or read the log with dprl.read.",
+                worded(
+                    "Name one column of state labels, or {choice}.",
+                    choice=either("read the log with dprl.read", "leave out --out-of-core"),
+                ),
             )
         self.files.every_file_has(list(self.names.values()))
         self.columns = {role: self._column(role, name) for role, name in self.names.items()}

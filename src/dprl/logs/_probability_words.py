@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dprl._core.words import say
 from dprl.logs.log import Log
 
 __all__ = ["chances_words", "recorded_words"]
@@ -18,16 +19,19 @@ def chances_words(log: Log) -> str:
 def recorded_words(known_rows: int, n: int) -> str:
     """The same of a log that records the probability of the action taken on so many of n rows."""
     if not known_rows:
-        return (
+        return say(
             "Not randomised as far as this log says: it does not record with which probabilities "
             "actions were taken; where they are needed they are estimated."
         )
     if known_rows == n:
-        return (
-            f"Randomised: this log records on all {n:,} rows with which probability the action "
-            "was taken."
+        return say(
+            "Randomised: this log records on all {n:,} rows with which probability the action was "
+            "taken.",
+            n=n,
         )
-    return (
-        f"Mixed: this log records on {known_rows:,} of {n:,} rows with which probability the "
-        "action was taken; elsewhere probabilities are estimated where they are needed."
+    return say(
+        "Mixed: this log records on {k:,} of {n:,} rows with which probability the action was "
+        "taken; elsewhere probabilities are estimated where they are needed.",
+        k=known_rows,
+        n=n,
     )

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dprl._core.limits import said_if_short
+from dprl._core.words import option, worded
 from dprl.errors import LogError
 
 __all__ = ["Recoded", "written_in"]
@@ -61,8 +62,10 @@ def _copy(file: str, copy: Path, encoding: str, packed: bool) -> None:
         raise LogError(
             f"{os.path.basename(file)!r} is not text in {encoding}.",
             str(error)[:200],
-            "Declare the encoding it is written in (encoding=, --encoding), or write it again as "
-            "UTF-8.",
+            worded(
+                "Declare the encoding it is written in ({encoding}), or write it again as UTF-8.",
+                encoding=option("encoding"),
+            ),
         ) from error
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import either, worded
 from dprl.logs._columns import Columns
 
 __all__ = [
@@ -92,10 +93,16 @@ def outcome_advice(where: AtTheEnd | None, name: str) -> str:
         if without
         else ""
     )
-    return (
-        f"It is there on the last row of {where.last:,} of {where.episodes:,} episodes, and on "
-        f"{where.elsewhere:,} of {where.others:,} other rows: an outcome. If the reward before it "
-        f'is 0, say so: missing={{"{name}": "zero"}} (--missing {name}=zero).{lost}'
+    return worded(
+        "It is there on the last row of {last:,} of {episodes:,} episodes, and on {elsewhere:,} "
+        "of {others:,} other rows: an outcome. If the reward before it is 0, say so: "
+        "{choice}.{lost}",
+        last=where.last,
+        episodes=where.episodes,
+        elsewhere=where.elsewhere,
+        others=where.others,
+        choice=either(f'missing={{"{name}": "zero"}}', f"--missing {name}=zero"),
+        lost=lost,
     )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.plural import many
+from dprl._core.words import either, option, worded
 from dprl.logs._columns import Coded, Columns
 from dprl.logs._doses import column_label
 from dprl.logs._ending_rules import ending
@@ -188,8 +189,11 @@ class _Gaps(Found):
             f"{name!r} is missing on {rows:,} of {whole.n:,} rows{also}.",
             f"{whole.place(first)}; {many(self.touched, 'episode')} touched.",
             (outcome_advice(whole.outcomes(), name) if name == self.reward else "")
-            or "A return is a whole tail of an episode. Fill it, or leave such episodes out: "
-            'missing="drop-episodes" (--missing drop-episodes).',
+            or worded(
+                "A return is a whole tail of an episode. Fill it, or leave such episodes out: "
+                "{missing}.",
+                missing=option("missing", "drop-episodes"),
+            ),
         )
 
 
@@ -389,9 +393,11 @@ def ended_unknown(c: Columns) -> Found | None:
         rows,
         "{name!r} holds {word!r}, which is neither terminal nor cut{besides} ({rows:,} of {n:,} "
         "rows).",
-        do="Write terminal or cut (also true or false; censored means cut) on the last row of each "
-        "episode. If it is an event that ends an episode, name it: events=[{event!r}] "
-        "(--events {event!r}).",
+        do=worded(
+            "Write terminal or cut (also true or false; censored means cut) on the last row of "
+            "each episode. If it is an event that ends an episode, name it: {choice}.",
+            choice=either("events=[{event!r}]", "--events {event!r}"),
+        ),
         name=c.names["ended"],
         word=word,
         event=lambda row: str(word(row)),

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dprl._core.limits import available_memory, said_if_short
+from dprl._core.words import either, worded
 from dprl.errors import ParameterError
 from dprl.logs._assemble import announce
 from dprl.logs._files import Progress
@@ -161,7 +162,10 @@ def scanned(
             raise ParameterError(
                 f"{name} is not possible with a log in parts.",
                 f"{name}={getattr(reading, name)!r}",
-                "Leave it out, or read the log with dprl.read.",
+                worded(
+                    "Leave it out, or {choice}.",
+                    choice=either("read the log with dprl.read", "leave out --out-of-core"),
+                ),
             )
     limit = memory_of(memory)
     suits = max(1, min(limit // PER_ROW, 8_000_000))

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from dprl._core.words import option, worded
 from dprl.errors import LogError
 from dprl.logs._sources import quoted, refuse_twins
 from dprl.logs._text import SAY_ENCODING, Text, named_columns
@@ -209,8 +210,11 @@ def _check_folders(given: Mapping[str, Folders], held: Mapping[str, Sequence[str
         raise LogError(
             "no folder is called NAME=VALUE, and folders were to become columns.",
             first,
-            "Name the files with their folders, as in 'year=*/*.parquet'; or leave out "
-            "partitions=True (--partitions).",
+            worded(
+                "Name the files with their folders, as in 'year=*/*.parquet'; or leave out "
+                "{partitions}.",
+                partitions=option("partitions", True),
+            ),
         )
     for file, others in given.items():
         if set(others) != set(folders):
@@ -228,7 +232,10 @@ def _check_folders(given: Mapping[str, Folders], held: Mapping[str, Sequence[str
                     f"the folders give a column {folder_names[name.lower()]!r}, and the files have "
                     f"{name!r} already.",
                     file,
-                    "Rename the folder or the column, or leave out partitions=True (--partitions).",
+                    worded(
+                        "Rename the folder or the column, or leave out {partitions}.",
+                        partitions=option("partitions", True),
+                    ),
                 )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from dprl._core.words import option, worded
 from dprl.errors import ParameterError
 from dprl.logs._dates import check_dates
 
@@ -16,10 +17,10 @@ ENCODINGS = {"utf-8": "utf-8", "iso8859-1": "latin-1", "utf-16": "utf-16"}
 """Python's name of an encoding → DuckDB's name of it."""
 FOLDS = ("trim", "casefold")
 """What can be done to labels, in the order it is done."""
-SAY_ENCODING = (
+SAY_ENCODING = worded(
     "CSV files are UTF-8 text with the column names in the first line; where they are written "
-    "otherwise, say how: encoding='cp1252' (--encoding cp1252) for most files from Windows, "
-    "'latin-1', 'utf-16' or another."
+    "otherwise, say how: {encoding} for most files from Windows, 'latin-1', 'utf-16' or another.",
+    encoding=option("encoding", "cp1252"),
 )
 """What to do about a CSV file whose letters cannot be read."""
 UNNAMED = "unnamed column "
@@ -54,7 +55,9 @@ class Text:
     def __post_init__(self) -> None:
         if self.decimal not in (".", ","):
             raise ParameterError(
-                "decimal must be '.' or ','.", repr(self.decimal), "Say decimal=',' (--decimal ,)."
+                "decimal must be '.' or ','.",
+                repr(self.decimal),
+                worded("Say {decimal}.", decimal=option("decimal", ",")),
             )
         name = _name_of(self.encoding)
         if not name:

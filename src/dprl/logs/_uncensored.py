@@ -40,6 +40,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dprl._core.blas import single_thread
+from dprl._core.words import option, worded
 from dprl.errors import CutWarning, LogError
 from dprl.logs.log import CUT, TERMINAL, Log
 
@@ -200,8 +201,12 @@ def _refuse_unseen(log: Log) -> None:
             f"{len(ends):,} episodes were cut after {most:,} step{'s' * (most != 1)}, and none was "
             "followed further: there is nothing by which what came after can be weighted.",
             f"episode {log.episodes[ends[0]]!r}",
-            f"Follow all for at most {most:,} steps (follow_up={most}, --follow-up {most}); values "
-            "are then of these steps alone.",
+            worded(
+                "Follow all for at most {most:,} steps ({follow_up}, --follow-up {most}); values "
+                "are then of these steps alone.",
+                most=most,
+                follow_up=option("follow_up", most),
+            ),
         )
 
 
@@ -214,9 +219,17 @@ def _warn_of_small(log: Log, so_far: Floats) -> None:
         row = int(np.argmin(so_far))
         episode = int(np.searchsorted(log.starts, row, "right")) - 1
         warnings.warn(
-            f"{small.sum():,} of {log.n_steps:,} steps had a chance below {SMALL:g} to be seen "
-            f"(the smallest is {so_far[row]:.2g}, episode {log.episodes[episode]!r}): single "
-            "episodes weigh much. A shorter follow_up= (--follow-up) helps.",
+            worded(
+                "{sum:,} of {n_steps:,} steps had a chance below {small:g} to be seen (the "
+                "smallest is {so_far:.2g}, episode {episodes}): single episodes weigh much. A "
+                "shorter {follow_up} helps.",
+                sum=small.sum(),
+                n_steps=log.n_steps,
+                small=SMALL,
+                so_far=so_far[row],
+                episodes=repr(log.episodes[episode]),
+                follow_up=option("follow_up"),
+            ),
             CutWarning,
             stacklevel=outside(),
         )

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dprl._core.checks import Cut
 from dprl._core.plural import many
+from dprl._core.words import api, either, option, worded
 from dprl._core.zones import charted
 from dprl.errors import LogError, ParameterError
 from dprl.logs._deal import deal
@@ -377,8 +378,11 @@ class Log:
             raise LogError(
                 f"this log's states are {len(self.feature_names)} numeric features, not labels.",
                 f"features {', '.join(self.feature_names[:4])}",
-                "A discrete learner needs one label: pass state='name' when reading, or join "
-                "categories into one: log.joined().",
+                worded(
+                    "A discrete learner needs one label: pass {state} when reading{choice}.",
+                    state=option("state", "name"),
+                    choice=either(", or join categories into one: log.joined()", ""),
+                ),
             )
         return self.state
 
@@ -646,8 +650,11 @@ def check_log(log: object) -> None:
         raise ParameterError(
             "what was asked for needs the log in memory; this one is in parts.",
             repr(log),
-            "Read it with dprl.read, or take some of its parts. DPRLDiscrete and Confident fit a "
-            "log in parts.",
+            worded(
+                "{choice}, or take some of its parts. {learner} and Confident fit a log in parts.",
+                choice=either("Read it with dprl.read", "Leave out --out-of-core"),
+                learner=api("DPRLDiscrete"),
+            ),
         )
     if not isinstance(log, Log):
         raise ParameterError(

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.compiled import compiled, in_parts, parts
+from dprl._core.words import argument, worded
 from dprl.errors import LogError
 from dprl.logs.log import Log
 
@@ -118,7 +119,14 @@ def outside_error(n: int, rows: int, value_range: tuple[float, float], where: st
     """The error that n of some returns lie outside the range."""
     low, high = value_range
     return LogError(
-        f"{n:,} of {rows:,} returns lie outside value_range ({low:g}, {high:g}).",
+        worded(
+            "{n:,} of {rows:,} returns lie outside {value_range} ({low:g}, {high:g}).",
+            n=n,
+            rows=rows,
+            value_range=argument("value_range"),
+            low=low,
+            high=high,
+        ),
         where,
         "The range must hold for every return there can be, or nothing is proved; widen it.",
     )

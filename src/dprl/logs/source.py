@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.checks import Cut, check_cut
+from dprl._core.words import either, option, worded
 from dprl.errors import LogError, ParameterError
 from dprl.logs._cut_words import DROPS, UNRELATED
 from dprl.logs._encoding import labelled
@@ -363,9 +364,15 @@ def needs_rows(source: Source | Log, what: str, do: str = "") -> Log:
     if isinstance(source, Log):
         return source
     raise ParameterError(
-        f"{what} needs the whole log in memory.",
+        worded("{what} needs the whole log in memory.", what=what),
         repr(source),
-        do or "Read the log with dprl.read (without --out-of-core).",
+        do
+        or worded(
+            "{choice}.",
+            choice=either(
+                "Read the log with dprl.read (without --out-of-core)", "Leave out --out-of-core"
+            ),
+        ),
     )
 
 
@@ -386,11 +393,24 @@ def check_treatment(source: Source, cut: Cut | None) -> None:
         return
     if cut in ("ipcw", "bootstrap") and not isinstance(source, Chunk):
         raise ParameterError(
-            f"{facts.n_cut:,} of {facts.n_episodes:,} episodes were cut, and cut={cut!r} needs the "
-            "whole log in memory.",
+            worded(
+                "{n_cut:,} of {n_episodes:,} episodes were cut, and {cut} needs the whole log in "
+                "memory.",
+                n_cut=facts.n_cut,
+                n_episodes=facts.n_episodes,
+                cut=option("cut", cut),
+            ),
             f"episode {facts.first_cut!r}",
-            "Read the log with dprl.read (without --out-of-core), follow all for a fixed time "
-            "(follow_up=, --follow-up), or choose cut='terminal' or 'drop-unrelated'.",
+            worded(
+                "{choice}, follow all for a fixed time ({follow_up}), or choose {choice2}.",
+                choice=either(
+                    "Read the log with dprl.read (without --out-of-core)", "Leave out --out-of-core"
+                ),
+                follow_up=option("follow_up"),
+                choice2=either(
+                    "cut='terminal' or 'drop-unrelated'", "--cut terminal or drop-unrelated"
+                ),
+            ),
         )
     if cut is None:
         from dprl.logs._censoring import warn_as_terminal
@@ -415,7 +435,12 @@ def check_claim(cut: Cut | str | None, log: Log | LogInParts | Source, what: str
         f"{facts.n_cut:,} of {facts.n_episodes:,} episodes were cut and would be left out: {what} "
         "would be about those that are left, and the longer an episode, the likelier it was cut.",
         f"episode {facts.first_cut!r}",
-        f"Declare it if {UNRELATED}: cut='drop-unrelated' (--cut drop-unrelated). Otherwise follow "
-        "every episode for a fixed time (follow_up=, --follow-up), or use cut='ipcw' where it is "
-        "offered.",
+        worded(
+            "Declare it if {unrelated}: {cut}. Otherwise follow every episode for a fixed time "
+            "({follow_up}), or use {cut2} where it is offered.",
+            unrelated=UNRELATED,
+            cut=option("cut", "drop-unrelated"),
+            follow_up=option("follow_up"),
+            cut2=option("cut", "ipcw"),
+        ),
     )

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from dprl._core.results import Result
 from dprl._core.table import Table, to_json_value
+from dprl._core.words import api, joined, say, worded
 from dprl.logs.log import Label
 
 __all__ = ["Comparison", "MarkovCheck"]
@@ -109,26 +110,36 @@ class MarkovCheck(Result):
         if not self.ok:
             names = list(dict.fromkeys(c.past for c in self.findings))
             return [
-                "The state is not enough: given state and action, the past still tells what comes "
-                "next.",
+                say(
+                    "The state is not enough: given state and action, the past still tells what "
+                    "comes next."
+                ),
                 *(c.sentence for c in self.findings[:3]),
-                "A policy that was planned in a model of these states may do harm: what an action "
-                "costs later is charged to whatever was done when the cost came.",
-                f"Add what tells to the state ({', '.join(names)}) and check again, or use "
-                "evidence that does not need this: dprl.DPRLDiscrete compares whole returns.",
+                say(
+                    "A policy that was planned in a model of these states may do harm: what an "
+                    "action costs later is charged to whatever was done when the cost came."
+                ),
+                worded(
+                    "Add what tells to the state ({join}) and check again, or use evidence that "
+                    "does not need this: {learner} compares whole returns.",
+                    join=", ".join(names),
+                    learner=api("dprl.DPRLDiscrete"),
+                ),
                 seen,
             ]
         if not self.cells:
             return [
-                "Nothing could be compared: this does not say whether the state is enough.",
+                say("Nothing could be compared: this does not say whether the state is enough."),
                 "A cell (state and action) needs visits of several groups with different pasts "
                 "and different outcomes.",
                 seen,
             ]
         return [
-            "No sign that the past tells more than state and action do.",
-            "This is no proof: a weak effect, one in states with few visits, one from further back "
-            "or one that no recorded column tells of would not show.",
+            say("No sign that the past tells more than state and action do."),
+            say(
+                "This is no proof: a weak effect, one in states with few visits, one from further "
+                "back or one that no recorded column tells of would not show."
+            ),
             seen,
         ]
 
@@ -178,7 +189,7 @@ class MarkovCheck(Result):
         return {"ok": self.ok, "text": self.lines, **to_json_value(asdict(self))}
 
     def __str__(self) -> str:
-        return "\n".join([*self.lines, "", str(self.table())])
+        return joined("\n", [*self.lines, "", str(self.table())])
 
 
 def _count(n: int, what: str) -> str:

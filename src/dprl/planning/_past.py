@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import N_, say, say_many, word
 from dprl.logs.log import Log
 
 __all__ = ["Candidate", "Kind", "bins", "candidates", "within_cells"]
@@ -20,7 +21,10 @@ Kind: TypeAlias = Literal["action", "state", "reward", "step"]
 Codes: TypeAlias = NDArray[np.int32]
 
 MOST_BINS = 5
-NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+NUMBERS = (
+    N_("no"), N_("one"), N_("two"), N_("three"), N_("four"), N_("five"), N_("six"), N_("seven"),
+    N_("eight"), N_("nine"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -48,9 +52,20 @@ class Candidate:
     def phrase(self) -> str:
         """What it is, within a sentence."""
         if self.kind == "step":
-            return "the number of the step in its episode"
-        count = NUMBERS[self.lag] if self.lag < len(NUMBERS) else str(self.lag)
-        return f"the {self.kind} {count} step{'s' * (self.lag != 1)} before"
+            return say("the number of the step in its episode")
+        count = word(NUMBERS[self.lag]) if self.lag < len(NUMBERS) else str(self.lag)
+        what = {
+            "action": say("the action"),
+            "state": say("the state"),
+            "reward": say("the reward"),
+        }[self.kind]
+        return say_many(
+            "{what} {count} step before",
+            "{what} {count} steps before",
+            self.lag,
+            what=what,
+            count=count,
+        )
 
 
 def bins(values: NDArray[np.float64]) -> tuple[Codes, tuple[str, ...]]:

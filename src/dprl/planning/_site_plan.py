@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from dprl._core.checks import check_flag, check_n_min, check_whole
 from dprl._core.exact import COUNT, NOTHING, SUMS
+from dprl._core.words import api, argument, worded
 from dprl.errors import EvidenceError, ParameterError
 from dprl.evidence._evidence import FIRST, LATER, Evidence
 from dprl.evidence._site_cells import USUAL_K, counted_rows, in_schema, site_evidence
@@ -333,7 +334,11 @@ class SitePlan:
                 raise EvidenceError(
                     "second counts of different decision points cannot be merged.",
                     f"{self!r} and {other!r}",
-                    "All sites must count between the points of one merged file, with one n_min.",
+                    worded(
+                        "All sites must count between the points of one merged file, with one "
+                        "{n_min}.",
+                        n_min=argument("n_min"),
+                    ),
                 )
             twice = set(merged.parts) & set(other.parts)
             if twice:
@@ -498,7 +503,10 @@ def site_plan(
     if not isinstance(evidence, SiteEvidence):
         raise ParameterError(
             f"evidence of sites is needed; got an object of type {type(evidence).__name__}.",
-            do="Merge what the sites counted first: dprl.merge_evidence(...).",
+            do=worded(
+                "Merge what the sites counted first: {command}.",
+                command=api("dprl.merge_evidence"),
+            ),
         )
     n_min, schema = check_n_min(n_min), evidence.schema
     check_flag("contrast", contrast)

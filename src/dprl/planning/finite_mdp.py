@@ -21,6 +21,7 @@ from dprl._core.checks import check_whole
 from dprl._core.compiled import compiled
 from dprl._core.linear import solve
 from dprl._core.optional import needed
+from dprl._core.words import argument, worded
 from dprl.errors import ParameterError
 from dprl.logs.log import CUT, TERMINAL, Label, Log
 from dprl.planning.policy_iteration import best_choices
@@ -89,7 +90,14 @@ class FiniteMDP:
                 not ((mass <= 1 + 1e-12).all() and (self.P.data >= 0).all()),
                 "P has rows that are no probabilities",
             ),
-            (not 0 < self.gamma <= 1, f"gamma must lie in (0, 1]; got {self.gamma!r}"),
+            (
+                not 0 < self.gamma <= 1,
+                worded(
+                    "{gamma} must lie in (0, 1]; got {gamma2}",
+                    gamma=argument("gamma"),
+                    gamma2=repr(self.gamma),
+                ),
+            ),
             (not np.isfinite(self.low + self.high).all(), "rewards must be finite"),
             (self.low.shape != (S, A) or self.high.shape != (S, A), f"rewards must be {(S, A)}"),
             (bool((self.low > self.high).any()), "a smallest reward exceeds its largest"),

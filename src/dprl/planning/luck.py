@@ -45,6 +45,7 @@ from numpy.typing import NDArray
 from dprl._core.compiled import in_parts, parts
 from dprl._core.exact import COUNT
 from dprl._core.practice import unusual as unusual_pairs
+from dprl._core.words import say
 from dprl.errors import PlanError
 from dprl.evidence._evidence import FIRST
 from dprl.evidence.counts import Counted, Counts
@@ -125,7 +126,7 @@ def luck_of(
     if source.sealed:
         return {"skipped": source.sealed}
     if evidence.visits != "first":
-        return {"skipped": "visits of one episode depend on each other"}
+        return {"skipped": say("visits of one episode depend on each other")}
     unusual = unusual_pairs(evidence.words[FIRST, ..., COUNT])
     states = np.flatnonzero((eligible & unusual).any(axis=1))
     chosen = choice[states]
@@ -133,7 +134,7 @@ def luck_of(
     facts = {"changes": int(changed.sum()), "states": len(states), "rate": RATE}
     n_returns = int(evidence.n_pair[eligible.any(axis=1)].sum())
     if n_returns > LARGEST:
-        return {"skipped": f"{n_returns:,} returns are too many to shuffle"}
+        return {"skipped": say("{n:,} returns are too many to shuffle", n=n_returns)}
     if not len(states):
         return {**facts, "expected": 0.0, "draws": 0, "survive": 0}
 

@@ -52,6 +52,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.checks import Cut, check_cut, check_gamma, check_level, check_seed, check_whole
+from dprl._core.words import joined, say, say_many
 from dprl.errors import ParameterError
 from dprl.logs.log import CUT, Log, check_log
 from dprl.logs.visits import first_of
@@ -74,7 +75,7 @@ FEWEST = 199
 WORTH_A_THREAD = 5_000_000
 """With fewer shuffled visits than this, a second thread costs more time than it saves."""
 
-OUTCOMES = ("what comes", "the reward")
+OUTCOMES = (say("what comes"), say("the reward"))
 
 
 def markov_check(
@@ -289,14 +290,24 @@ class _Cells:
         most = int(np.where(on, excess, -np.inf).argmax())
         s, a = divmod(int(self.pair[most]), self.log.n_actions)
         state, action = self.log.states[s], self.log.actions[a]
-        where = f"In {state!r} with {action!r}"
         between = self._means(o, q, most)
-        tells = f"{self.past[q].phrase} tells {OUTCOMES[o]}"
-        sentence = (
-            f"{where}, {tells}: {between}."
-            if adjusted <= level
-            else f"{where} is the largest difference by {self.past[q].phrase}: {between}."
-        )
+        if adjusted <= level:
+            sentence = say(
+                "In {state} with {action}, {past} tells {what}: {between}.",
+                state=repr(state),
+                action=repr(action),
+                past=self.past[q].phrase,
+                what=OUTCOMES[o],
+                between=between,
+            )
+        else:
+            sentence = say(
+                "In {state} with {action} is the largest difference by {past}: {between}.",
+                state=repr(state),
+                action=repr(action),
+                past=self.past[q].phrase,
+                between=between,
+            )
         return Comparison(
             past=self.past[q].name, outcome=OUTCOMES[o], p=p, adjusted=adjusted,
             share=max(float(T[on].sum() - expected.sum()) / room_above, 0.0),
@@ -312,11 +323,20 @@ class _Cells:
         size = np.bincount(label)
         score = np.bincount(label, self.x[o, visits]) / np.sqrt(size)
         mean = np.bincount(label, self.y[o, visits]) / size
-        word = "at" if self.past[q].kind == "step" else "after"
-        return ", ".join(
-            f"mean {mean[k]:.3g} {word} {self.past[q].words[code[k]]} "
-            f"({size[k]:,} {'group' if size[k] == 1 else 'groups'})"
-            for k in (int(score.argmin()), int(score.argmax()))
+        word = say("at") if self.past[q].kind == "step" else say("after")
+        return joined(
+            ", ",
+            (
+                say_many(
+                    "mean {mean:.3g} {at} {what} ({n:,} group)",
+                    "mean {mean:.3g} {at} {what} ({n:,} groups)",
+                    int(size[k]),
+                    mean=mean[k],
+                    at=word,
+                    what=self.past[q].words[code[k]],
+                )
+                for k in (int(score.argmin()), int(score.argmax()))
+            ),
         )
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dprl._core.checks import Cut, check_gamma
+from dprl._core.words import option, worded
 from dprl.errors import LogError, ParameterError
 from dprl.logs._censoring import treat_cut
 from dprl.logs.log import Log, check_log
@@ -87,7 +88,10 @@ def estimate(log: Log, gamma: float, cut: Cut | None = None) -> Model:
     if log.available is not None:
         raise LogError(
             "the baselines do not take into account which actions were available.",
-            do="Read the log without available=, and see that what they suggest can be done.",
+            do=worded(
+                "Read the log without {available}, and see that what they suggest can be done.",
+                available=option("available"),
+            ),
         )
     log = treat_cut(log, gamma, cut)
     state, S, A = log.codes().astype(np.int64), log.n_states, log.n_actions

@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dprl._core.linear import doubt, leaks, solve
+from dprl._core.words import option, worded
 from dprl.errors import ParameterError, PlanError
 from dprl.evidence.decision_points import best_rows
 
@@ -190,9 +191,9 @@ def policy_iteration(semi: SemiMDP, Q: Floats) -> Plan:
             f"no allowed choice ever leads to an end from {len(stuck):,} of "
             f"{len(ends):,} decision points.",
             f"state {semi.labels[stuck[0]]!r}",
-            "Use a gamma below 1 (0.999, say), or plan=False.",
+            worded("Use a gamma below 1 (0.999, say), or {plan}.", plan=option("plan", False)),
         )
-    return _plan(semi, rows, "Use a smaller gamma, or plan=False.")
+    return _plan(semi, rows, worded("Use a smaller gamma, or {plan}.", plan=option("plan", False)))
 
 
 # -- the pairs of an MDP ---------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dprl._core.table import to_json_value
 from dprl._core.version import __version__
+from dprl._core.words import argument, worded
 from dprl.errors import PolicyError
 from dprl.logs._encoding import Encoding, encoding_of
 from dprl.logs._gaps import GONE
@@ -137,7 +138,9 @@ class PolicyFields:
         if isinstance(n_min, float):
             whole = whole and (n_min.is_integer() or math.isinf(n_min))
         if n_min is not None and not whole:
-            self._refuse(f"its n_min is {n_min!r}")
+            self._refuse(
+                worded("its {n_min} is {n_min2}", n_min=argument("n_min"), n_min2=repr(n_min))
+            )
         if not (self.certificate is None or isinstance(self.certificate, Certificate)):
             self._refuse("its certificate is none")
         if not isinstance(self.provenance.get("columns", {}), Mapping):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from dprl._core.confounding import gamma_words
-from dprl._core.plural import form, many
+from dprl._core.words import joined, say, say_many, sentences, word
 from dprl.policies._decisions import Kind
 
 if TYPE_CHECKING:
@@ -56,16 +56,16 @@ VACUOUS = 1.05
 """A factor below this is next to none: nobody can exclude an unrecorded cause of that size."""
 GAMMAS = ("gamma_star", "gamma_point")
 """Of rows that say how strong an unrecorded cause must be; files of earlier versions do not."""
-NOTE = (
-    "difference (to doing otherwise): what taking the suggestion brought less what doing otherwise "
-    "did, as estimated\non the part of the log that certified it"
+NOTE = say(
+    "difference (to doing otherwise): what taking the suggestion brought less what doing "
+    "otherwise did, as estimated\non the part of the log that certified it"
 )
 WHOLE: Final = ("estimator", "probabilities", "difference", "groups", "reached", "followers")
 """What is on record of a bound on a whole policy."""
 TEXTS = ("estimator", "probabilities")
 
 
-NOTE_GAMMA = (
+NOTE_GAMMA = say(
     "\ngamma_star (Γ*): the row stays proved while no unrecorded cause moves the odds of the "
     "suggestion, the state being\nequal, by a larger factor; for all rows at once. gamma_point: "
     "the same as estimated, without allowance for chance."
@@ -87,31 +87,48 @@ def hidden_words(rows: Sequence[Mapping[str, Any]], confounding: float) -> str:
     if not rows or not all("gamma_star" in row for row in rows):
         return ""
     held = (
-        f" It holds although an unrecorded cause moved the odds of a suggestion by a factor of up "
-        f"to Γ = {confounding:g}, the state being equal."
+        say(
+            "It holds although an unrecorded cause moved the odds of a suggestion by a factor of "
+            "up to Γ = {g:g}, the state being equal.",
+            g=confounding,
+        )
         if confounding > 1
         else ""
     )
     least = min(row["gamma_star"] for row in rows)
-    what, which = ("it", "") if len(rows) == 1 else ("one of them", " (the least of all rows)")
-    return (
-        f"{held} An unrecorded cause that moves the odds of a suggestion, the state being equal, "
-        f"by a larger factor than Γ* = {gamma_words(least)}{which} could make {what} false"
-        + ("; that is next to nothing." if least < VACUOUS else ".")
-    )
+    if len(rows) == 1:
+        cause = say(
+            "An unrecorded cause that moves the odds of a suggestion, the state being equal, by a "
+            "larger factor than Γ* = {gamma} could make it false",
+            gamma=gamma_words(least),
+        )
+    else:
+        cause = say(
+            "An unrecorded cause that moves the odds of a suggestion, the state being equal, by a "
+            "larger factor than Γ* = {gamma} (the least of all rows) could make one of them false",
+            gamma=gamma_words(least),
+        )
+    nothing = say("; that is next to nothing.") if least < VACUOUS else "."
+    return sentences(held, joined("", (cause, nothing)))
 
 
 def several_words(least: float, most: int) -> str:
     """What Γ* says of the policy as a whole, where an episode meets up to `most` suggestions."""
     whole = least ** (1 / most)
-    words = (
-        "Each Γ* is about one decision, with usual practice before and after. One unrecorded cause "
-        f"may last through an episode; its factors multiply then. Up to {most:,} suggestions are "
-        f"met in one episode here: for all of them together it takes only a factor of "
-        f"{gamma_words(whole)} at each."
+    words = sentences(
+        say("Each Γ* is about one decision, with usual practice before and after."),
+        say("One unrecorded cause may last through an episode; its factors multiply then."),
+        say(
+            "Up to {n:,} suggestions are met in one episode here: for all of them together it "
+            "takes only a factor of {w} at each.",
+            n=most,
+            w=gamma_words(whole),
+        ),
     )
     if whole < VACUOUS:
-        words += " So Γ* says nothing about the policy as a whole: it is vacuous there."
+        words = sentences(
+            words, say("So Γ* says nothing about the policy as a whole: it is vacuous there.")
+        )
     return words
 
 
@@ -169,26 +186,41 @@ def approximation_words(facts: Mapping[str, Any], whole: bool) -> str:
         return ""
     least, smallest = facts["measured_from"], facts["smallest"]
     here = (
-        f"{smallest:,} followers of the policy and as many others at least"
+        say("{smallest:,} followers of the policy and as many others at least", smallest=smallest)
         if whole
-        else f"{smallest:,} on the smaller side of a comparison"
+        else say("{smallest:,} on the smaller side of a comparison", smallest=smallest)
     )
     if smallest < least:
-        return (
-            f" Too few to be sure of the approximation: it rests on {here}, and its error was "
-            f"measured from {least:,} on."
+        return say(
+            "Too few to be sure of the approximation: it rests on {here}, and its error was "
+            "measured from {least:,} on.",
+            here=here,
+            least=least,
         )
-    return f" The error of the approximation was measured from {least:,} on; this rests on {here}."
+    return say(
+        "The error of the approximation was measured from {least:,} on; this rests on {here}.",
+        least=least,
+        here=here,
+    )
 
 
 def whole_lines(whole: Mapping[str, Any]) -> list[str]:
     """The sentences of `Certificate.whole_lines`."""
     return [
-        f"Held-out difference to usual practice by {whole['estimator']} (probabilities of actions "
-        f"{whole['probabilities']}): {whole['difference']:.4g}, from "
-        f"{many(whole['groups'], 'group')}; "
-        f"{whole['reached']:,} reached a suggestion and {whole['followers']:,} of them followed "
-        "every one they met."
+        say_many(
+            "Held-out difference to usual practice by {e} (probabilities of actions {p}): "
+            "{d:.4g}, from {n:,} group; {r:,} reached a suggestion and {f:,} of them followed "
+            "every one they met.",
+            "Held-out difference to usual practice by {e} (probabilities of actions {p}): "
+            "{d:.4g}, from {n:,} groups; {r:,} reached a suggestion and {f:,} of them followed "
+            "every one they met.",
+            whole["groups"],
+            e=word(whole["estimator"]),
+            p=word(whole["probabilities"]),
+            d=whole["difference"],
+            r=whole["reached"],
+            f=whole["followers"],
+        )
     ]
 
 
@@ -215,38 +247,65 @@ def are_cells(cells: Any) -> bool:
 
 def cell_lines(cells: Mapping[str, Any], grade: str) -> list[str]:
     """The sentences of `Certificate.cell_lines`."""
-    prove = "prove" if grade == "proved" else "show (large-sample)"
+    prove = say("prove") if grade == "proved" else say("show (large-sample)")
     if "rules" in cells:
         return [
-            f"{many(cells['rules'], 'proposed rule')} {form(cells['rules'], 'was', 'were')} "
-            "tested. Nothing is claimed about parts of the "
-            "region of a rule, about later decisions there, or about all rules followed together."
+            sentences(
+                say_many(
+                    "{n:,} proposed rule was tested.",
+                    "{n:,} proposed rules were tested.",
+                    cells["rules"],
+                ),
+                say(
+                    "Nothing is claimed about parts of the region of a rule, about later "
+                    "decisions there, or about all rules followed together."
+                ),
+            )
         ]
     lines = [
-        f"States are cells of radius {cells['radius']:g} around "
-        f"{many(cells['centres'], 'centre')}; "
-        "farther from all of them it defers.",
+        say_many(
+            "States are cells of radius {r:g} around {n:,} centre; farther from all of them it "
+            "defers.",
+            "States are cells of radius {r:g} around {n:,} centres; farther from all of them it "
+            "defers.",
+            cells["centres"],
+            r=cells["radius"],
+        ),
     ]
     if cells.get("eps_star") is not None:
         shown = (
-            f"the data {prove} differences of {down(cells['refuted']):.4g} (at a level δ of its "
-            "own)"
+            say(
+                "the data {prove} differences of {down:.4g} (at a level δ of its own)",
+                prove=prove,
+                down=down(cells["refuted"]),
+            )
             if cells.get("refuted")
-            else f"the data {prove} no difference there"
+            else say("the data {prove} no difference there", prove=prove)
         )
         lines.append(
-            "Suggestions improve everywhere in their cells while E x and E y differ within a cell "
-            f"by less than eps* = {down(cells['eps_star']):.4g}; {shown}. The gain is for no "
-            "difference at all."
+            sentences(
+                say(
+                    "Suggestions improve everywhere in their cells while E x and E y differ "
+                    "within a cell by less than eps* = {down:.4g}; {shown}.",
+                    down=down(cells["eps_star"]),
+                    shown=shown,
+                ),
+                say("The gain is for no difference at all."),
+            )
         )
     for row in cells.get("sensitivity", ()):
-        gain = "–" if row["gain"] is None else f"{down(row['gain']):.4g}"
+        gain = "–" if row["gain"] is None else say("{gain:.4g}", gain=down(row["gain"]))
         lines.append(
-            f"  with radius {row['radius']:g}: "
-            f"{many(row['suggestions'], 'suggestion')}, gain >= {gain}"
+            say_many(
+                "  with radius {r:g}: {n:,} suggestion, gain >= {gain}",
+                "  with radius {r:g}: {n:,} suggestions, gain >= {gain}",
+                row["suggestions"],
+                r=row["radius"],
+                gain=gain,
+            )
         )
     if cells.get("sensitivity"):
-        lines.append("  (each at its own δ: not to choose the radius by)")
+        lines.append(say("  (each at its own δ: not to choose the radius by)"))
     return lines
 
 
@@ -261,45 +320,81 @@ def pair_columns(grade: str) -> tuple[str, ...]:
 def pair_note(grade: str) -> str:
     """The note below rows that have a bound each."""
     if grade == "proved":
-        return (
-            f"{NOTE}; low: its lower bound, for all rows at once. log10_e: the evidence\nagainst "
-            "'no benefit', in powers of ten."
+        return say(
+            "{note}; low: its lower bound, for all rows at once. log10_e: the evidence\nagainst "
+            "'no benefit', in powers of ten.",
+            note=NOTE,
         )
-    return (
-        f"{NOTE}; low: its lower bound for large samples, for all rows at once.\np: p-value of "
-        "'no benefit', adjusted for all that was tested; it was to be at most δ."
+    return say(
+        "{note}; low: its lower bound for large samples, for all rows at once.\np: p-value of 'no "
+        "benefit', adjusted for all that was tested; it was to be at most δ.",
+        note=NOTE,
     )
 
 
 def pair_claim(certificate: Certificate, with_words: str) -> str:
     """What is claimed of single suggestions: of rules, of first visits, or of all visits."""
-    n = len(certificate.rows)
-    better = f" by more than {certificate.margin:g} each" if certificate.margin > 0 else ""
+    n, margin = len(certificate.rows), certificate.margin
+    better = say(" by more than {margin:g} each", margin=margin) if margin > 0 else ""
     if "rules" in certificate.cells:
-        every = "the one certified rule is" if n == 1 else f"each of the {n:,} certified rules is"
-        return (
-            f"{with_words}, {every} a true improvement on doing otherwise{better}: "
-            "at a trajectory's first decision where the rule holds, to follow it and go on as "
-            "usual is worth more, on average over these decisions."
-        )
+        return _rule_claim(n, with_words, better)
     if not certificate.markov:
-        every = (
-            "the one suggestion below is" if n == 1 else f"each of the {n:,} suggestions below is"
-        )
-        return (
-            f"{with_words}, {every} a true improvement on usual practice{better} at a "
-            "trajectory's first visit of the state: to follow it there and go on as usual is worth "
-            "more. Nothing is claimed about later visits, or about all suggestions followed "
-            "together."
-        )
-    every = "the one suggestion below is a" if n == 1 else f"all {n:,} suggestions below are"
-    words = (
-        f"{with_words}, {every} true improvement{'s' * (n != 1)} "
-        f"on usual practice{better}, so the policy as a whole is no worse than it."
+        return _first_visit_claim(n, with_words, better)
+    every = (
+        say("the one suggestion below is a")
+        if n == 1
+        else say("all {n:,} suggestions below are", n=n)
     )
-    if certificate.gain:
-        words += f" Its value exceeds usual practice by at least {down(certificate.gain):.4g}."
-    return words
+    words = say_many(
+        "{with_words}, {every} true improvement on usual practice{better}, so the policy as a "
+        "whole is no worse than it.",
+        "{with_words}, {every} true improvements on usual practice{better}, so the policy as "
+        "a whole is no worse than it.",
+        n,
+        with_words=with_words,
+        every=every,
+        better=better,
+    )
+    if not certificate.gain:
+        return words
+    gained = say("Its value exceeds usual practice by at least {g:.4g}.", g=down(certificate.gain))
+    return sentences(words, gained)
+
+
+def _rule_claim(n: int, with_words: str, better: str) -> str:
+    """The claim of a certificate of n rules, with `better` by how much; nothing of all together."""
+    every = (
+        say("the one certified rule is")
+        if n == 1
+        else say("each of the {n:,} certified rules is", n=n)
+    )
+    return say(
+        "{with_words}, {every} a true improvement on doing otherwise{better}: at a trajectory's "
+        "first decision where the rule holds, to follow it and go on as usual is worth more, on "
+        "average over these decisions.",
+        with_words=with_words,
+        every=every,
+        better=better,
+    )
+
+
+def _first_visit_claim(n: int, with_words: str, better: str) -> str:
+    """The claim about n suggestions where the Markov property is not claimed."""
+    every = (
+        say("the one suggestion below is")
+        if n == 1
+        else say("each of the {n:,} suggestions below is", n=n)
+    )
+    return sentences(
+        say(
+            "{with_words}, {every} a true improvement on usual practice{better} at a trajectory's "
+            "first visit of the state: to follow it there and go on as usual is worth more.",
+            with_words=with_words,
+            every=every,
+            better=better,
+        ),
+        say("Nothing is claimed about later visits, or about all suggestions followed together."),
+    )
 
 
 def wrong_pair(row: Row, certificate: Certificate) -> str:
@@ -350,11 +445,22 @@ class CertificateKind:
 
 def _whole_claim(certificate: Certificate, with_words: str) -> str:
     n = len(certificate.rows)
-    every = "its one suggestion" if n == 1 else f"all of its {n:,} suggestions"
-    alone = "" if n == 1 else " That is about the whole policy, not about any one suggestion."
-    return (
-        f"{with_words}, the policy as a whole, with {every} followed, is worth at least "
-        f"{down(certificate.gain or 0.0):.4g} more than usual practice.{alone}"
+    every = say("its one suggestion") if n == 1 else say("all of its {n:,} suggestions", n=n)
+    alone = "" if n == 1 else say("That is about the whole policy, not about any one suggestion.")
+    claim = say(
+        "{with_words}, the policy as a whole, with {every} followed, is worth at least {gain:.4g} "
+        "more than usual practice.",
+        with_words=with_words,
+        every=every,
+        gain=down(certificate.gain or 0.0),
+    )
+    return sentences(claim, alone)
+
+
+def _whole_note(grade: str) -> str:
+    return sentences(
+        joined("", (NOTE, ".")),
+        say("It is for reading only: nothing is claimed about any one row."),
     )
 
 
@@ -368,7 +474,7 @@ WHOLE_POLICY: Final = CertificateKind(
     name="policy",
     whole=True,
     columns=lambda grade: ALONE,
-    note=lambda grade: f"{NOTE}. It is for reading only: nothing is claimed about any one row.",
+    note=_whole_note,
     claim=_whole_claim,
     wrong=lambda row, certificate: "",
 )

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.practice import is_divided, unusual
+from dprl._core.words import say
 from dprl.errors import PolicyError
 from dprl.logs.log import Label
 
@@ -99,8 +100,8 @@ class Terms:
     contrast: bool = False
     approved: bool = False
     delta: float | None = None
-    unseen: str = "This state was never seen in the training log."
-    elsewhere: str = "This state was never seen in the training log."
+    unseen: str = say("This state was never seen in the training log.")
+    elsewhere: str = say("This state was never seen in the training log.")
     sure: str = ""
     credit: float | None = None
 

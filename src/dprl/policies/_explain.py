@@ -12,9 +12,19 @@ from numpy.typing import NDArray
 
 from dprl._core.confounding import breakdown_of_moments
 from dprl._core.intervals import LEVEL, contrast
-from dprl._core.plural import form, many
+from dprl._core.plural import many
 from dprl._core.practice import DIVIDED
 from dprl._core.table import Table, printable, to_json_value
+from dprl._core.words import (
+    api,
+    duration,
+    joined,
+    say,
+    say_many,
+    sentences,
+    word,
+    worded,
+)
 from dprl.errors import PolicyError
 from dprl.evidence.decision_points import TOLERANCE
 from dprl.logs._cut_words import UNRELATED, WEIGHED
@@ -312,7 +322,7 @@ def usual_words(here: Decisions, s: int) -> Label:
     if len(first) == 1:
         label: Label = here.actions[first[0]]
         return label
-    return " or ".join(str(here.actions[a]) for a in first)
+    return joined(say(" or "), (str(here.actions[a]) for a in first))
 
 
 def compared_with(here: Decisions, s: int) -> str:
@@ -329,11 +339,15 @@ def shares_at(here: Decisions, s: int) -> list[tuple[Label, float]]:
 
 def divided_words(shares: Sequence[tuple[Any, float]]) -> str:
     """That practice is divided, and how; `shares` are (action, share), the largest first."""
-    named = [f"{action} {100 * share:.0f} %" for action, share in shares[:SHOWN]]
+    named = [
+        say("{action} {share:.0f} %", action=str(action), share=100 * share)
+        for action, share in shares[:SHOWN]
+    ]
     more = len(shares) - SHOWN
     if more > 0:
-        named.append(f"{more:,} more {100 * sum(s for _, s in shares[SHOWN:]):.0f} %")
-    return f"{DIVIDED}: {', '.join(named)}"
+        rest = 100 * sum(s for _, s in shares[SHOWN:])
+        named.append(say("{n:,} more {share:.0f} %", n=more, share=rest))
+    return joined(": ", (DIVIDED, joined(", ", named)))
 
 
 def two_sides(here: Decisions, s: int, a: int) -> str:
@@ -409,29 +423,48 @@ def hidden_point(here: Decisions, s: Any, a: Any) -> Any:
 def credit_assumes(lam: float) -> str:
     """What a comparison of credit with this λ assumes, in words."""
     if lam == 1:
-        return (
+        return say(
             "λ = 1 takes the foretold value of the state off the whole return: it assumes no more "
             "than returns do, also where the model is wrong."
         )
     ahead = (
-        "counts the reward of one step and trusts the model for all that comes after"
+        say("counts the reward of one step and trusts the model for all that comes after")
         if lam == 0
-        else f"counts a surprise k steps later {lam:g}^k times, so an effect that shows later than "
-        f"about {1 / (1 - lam):.3g} steps is seen only if the model sees it coming"
+        else say(
+            "counts a surprise k steps later {lam:g}^k times, so an effect that shows later than "
+            "about {lam2:.3g} steps is seen only if the model sees it coming",
+            lam=lam,
+            lam2=1 / (1 - lam),
+        )
     )
-    return (
-        f"λ = {lam:g} {ahead}: it assumes that the model of values is right, and that the features "
-        "tell all that matters for what comes next (the Markov property). Where that fails, "
-        "comparisons are wrong however long the log is; λ = 1 does not need it."
+    return sentences(
+        say(
+            "λ = {lam:g} {ahead}: it assumes that the model of values is right, and that the "
+            "features tell all that matters for what comes next (the Markov property).",
+            lam=lam,
+            ahead=ahead,
+        ),
+        say(
+            "Where that fails, comparisons are wrong however long the log is; λ = 1 does not need "
+            "it."
+        ),
     )
 
 
 def credit_stated(lam: float) -> tuple[str, ...]:
     """What must be known about a policy that was learned with credit, in sentences."""
     return (
-        f"It compares credit (λ = {lam:g}), not returns: how much better things went than a model "
-        "of usual practice, fitted on others, foretold there. Values are advantages over that "
-        "model, about 0 where things go as usual; differences are in the unit of returns.",
+        sentences(
+            say(
+                "It compares credit (λ = {lam:g}), not returns: how much better things went than "
+                "a model of usual practice, fitted on others, foretold there.",
+                lam=lam,
+            ),
+            say(
+                "Values are advantages over that model, about 0 where things go as usual; "
+                "differences are in the unit of returns."
+            ),
+        ),
         credit_assumes(lam),
     )
 
@@ -514,18 +547,32 @@ def silences(here: Decisions) -> tuple[str, ...]:
     delta = here.terms.delta
     return (
         here.terms.elsewhere,
-        "What the evidence would allow here is not among the changes that were approved.",
-        f"No action was taken here in at least n_min = {n_min} {unit}.",
-        f"Fewer than n_min = {n_min} {unit} did anything but the usual here: there is nothing to "
-        "compare with.",
-        "What did better here was not always available."
-        if delta is None
-        else f"What did better here is not certified to be better at δ = {delta:g}, or the "
-        "certificate leaves it out.",
-        "No action with enough evidence did better here than usual practice."
-        if here.estimates is None
-        else "No action that may be suggested is surely better here than usual practice, in "
-        f"{here.terms.sure}.",
+        say("What the evidence would allow here is not among the changes that were approved."),
+        say("No action was taken here in at least n_min = {n} {unit}.", n=n_min, unit=word(unit)),
+        say(
+            "Fewer than n_min = {n} {unit} did anything but the usual here: there is nothing to "
+            "compare with.",
+            n=n_min,
+            unit=word(unit),
+        ),
+        (
+            say("What did better here was not always available.")
+            if delta is None
+            else say(
+                "What did better here is not certified to be better at δ = {d:g}, or the "
+                "certificate leaves it out.",
+                d=delta,
+            )
+        ),
+        (
+            say("No action with enough evidence did better here than usual practice.")
+            if here.estimates is None
+            else say(
+                "No action that may be suggested is surely better here than usual practice, in "
+                "{where}.",
+                where=word(here.terms.sure),
+            )
+        ),
     )
 
 
@@ -576,7 +623,10 @@ def no_record(learner: str) -> PolicyError:
     """Why a policy that keeps no evidence lists no changes."""
     return PolicyError(
         f"a policy of {learner} keeps no record of usual practice: it cannot say what it changes.",
-        do="Only DPRL's policies list changes; judge this one with dprl.evaluate.",
+        do=worded(
+            "Only DPRL's policies list changes; judge this one with {command}.",
+            command=api("dprl.evaluate"),
+        ),
     )
 
 
@@ -587,7 +637,10 @@ def window_words(window: str | None) -> str:
     """What a fixed follow-up means for every value; '' without one."""
     if not window:
         return ""
-    return f"Values are of the first {window} of an episode: what comes later does not count."
+    return say(
+        "Values are of the first {window} of an episode: what comes later does not count.",
+        window=duration(window),
+    )
 
 
 def conditions_of(parameters: Mapping[str, Any], provenance: Mapping[str, Any]) -> tuple[str, ...]:
@@ -599,13 +652,23 @@ def conditions_of(parameters: Mapping[str, Any], provenance: Mapping[str, Any]) 
     """
     words = [window_words(provenance.get("columns", {}).get("follow_up"))]
     n = int(provenance.get("cut_episodes") or 0)
-    were = form(n, "was", "were")
     cut = {
-        "drop-unrelated": f"{many(n, 'cut episode')} {were} left out: {UNRELATED} (declared by the "
-        "user).",
-        "drop": f"{many(n, 'cut episode')} {were} left out: nothing is claimed about what is left.",
-        "ipcw": f"{many(n, 'episode')} {were} cut: {WEIGHED}",
-    }
+        "drop-unrelated": say_many(
+            "{n:,} cut episode was left out: {unrelated} (declared by the user).",
+            "{n:,} cut episodes were left out: {unrelated} (declared by the user).",
+            n,
+            unrelated=UNRELATED,
+        ),
+        "drop": say_many(
+            "{n:,} cut episode was left out: nothing is claimed about what is left.",
+            "{n:,} cut episodes were left out: nothing is claimed about what is left.",
+            n,
+        ),
+        "ipcw": say_many(
+            "{n:,} episode was cut: {weighed}", "{n:,} episodes were cut: {weighed}", n,
+            weighed=WEIGHED,
+        ),
+    }  # fmt: skip
     words.append(cut.get(str(parameters.get("cut")), "") if n else "")
     if "n_sites" in provenance:
         words += [note for note in provenance.get("notes", ()) if isinstance(note, str)]
@@ -618,7 +681,7 @@ MORE = ("points",)
 """Numbers that only some have."""
 NUMBERS = ("changes", "expected", "survive", "rate", "draws", "states")
 """The numbers that are kept of it."""
-WARY = "Luck may explain most of them: the gate keeps only what a log proves."
+WARY = say("Luck may explain most of them: the gate keeps only what a log proves.")
 """What is added where most changes may be luck."""
 
 
@@ -637,7 +700,7 @@ class Luck:
     @property
     def words(self) -> str:
         """The sentence, with the caution if there is one."""
-        return f"{self.sentence} {self.caution}".rstrip()
+        return sentences(self.sentence, self.caution)
 
 
 def luck_words(facts: Mapping[str, Any] | None, *, part: bool = False) -> Luck | None:
@@ -650,21 +713,47 @@ def luck_words(facts: Mapping[str, Any] | None, *, part: bool = False) -> Luck |
     if facts is None:
         return None
     if "skipped" in facts:
-        return Luck(f"How many of its changes are luck was not counted: {facts['skipped']}.")
+        return Luck(
+            say(
+                "How many of its changes are luck was not counted: {why}.",
+                why=word(facts["skipped"]),
+            )
+        )
     changes, expected, survive = facts["changes"], facts["expected"], facts["survive"]
     if not changes:
         return None
-    about = f"{expected:,.0f}" if expected >= 9.95 else f"{expected:.1f}"
-    whose = "The policy it was taken from makes " if part else ""
-    if "points" in facts:
-        whose = (
-            f"At {facts['states']:,} of {facts['points']:,} training points "
-            f"{'the policy it was taken from' if part else 'it'} makes "
+    about = (
+        say("{expected:,.0f}", expected=expected)
+        if expected >= 9.95
+        else say("{expected:.1f}", expected=expected)
+    )
+    made = say_many("{n:,} change", "{n:,} changes", changes)
+    if "points" in facts and part:
+        made = say(
+            "At {states:,} of {points:,} training points the policy it was taken from makes "
+            "{changes}",
+            states=facts["states"],
+            points=facts["points"],
+            changes=made,
         )
-    sentence = (
-        f"{whose}{many(changes, 'change')}; if no action mattered, luck alone would "
-        f"make about {about}; {survive:,} survive{'s' * (survive == 1)} a false-discovery rate of "
-        f"{100 * facts['rate']:g} %."
+    elif "points" in facts:
+        made = say(
+            "At {states:,} of {points:,} training points it makes {changes}",
+            states=facts["states"],
+            points=facts["points"],
+            changes=made,
+        )
+    elif part:
+        made = say("The policy it was taken from makes {changes}", changes=made)
+    sentence = say_many(
+        "{made}; if no action mattered, luck alone would make about {about}; {n:,} survives a "
+        "false-discovery rate of {rate:g} %.",
+        "{made}; if no action mattered, luck alone would make about {about}; {n:,} survive a "
+        "false-discovery rate of {rate:g} %.",
+        survive,
+        made=made,
+        about=about,
+        rate=100 * facts["rate"],
     )
     wary = 2 * expected > changes > 2 * survive
     return Luck(sentence, WARY if wary else "")

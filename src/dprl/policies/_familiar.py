@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import either, option, say, worded
 from dprl.errors import LogError
 from dprl.logs.log import Log
 from dprl.logs.source import Chunk, Source
@@ -58,8 +59,10 @@ def _refuse_other_ranges(policy: Any, log: Log | Source) -> None:
     raise LogError(
         "the doses of this log are not cut where the policy's are.",
         f"the policy's edges: {_shown(own)}; this log's: {_shown(theirs)}",
-        'Read it with the policy\'s: action_bins=policy.provenance["columns"]["action_bins"]; the '
-        "command line does so by itself.",
+        either(
+            'Read it with the policy\'s: action_bins=policy.provenance["columns"]["action_bins"].',
+            "Leave --action-bins out: the command takes the policy's.",
+        ),
     )
 
 
@@ -74,8 +77,15 @@ def _shown(edges: list[list[float]]) -> str:
 
 def never_saw(policy: Any, share: float) -> str:
     """What is said where this share of the steps is in states a policy over labels never saw."""
-    does = "defers" if policy.knows_practice else "is uniform"
-    return f"{100 * share:.1f} % of steps are in states the policy never saw; it {does} there."
+    if policy.knows_practice:
+        return say(
+            "{p:.1f} % of steps are in states the policy never saw; it defers there.",
+            p=100 * share,
+        )
+    return say(
+        "{p:.1f} % of steps are in states the policy never saw; it is uniform there.",
+        p=100 * share,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,8 +118,11 @@ def _labels(policy: Any, log: Log | Source) -> tuple[str, ...]:
             "the policy knows: it is a log of something else, and says nothing about the policy.",
             f"state {theirs[strange]!r} is unknown; the policy's states look like "
             f"{', '.join(map(repr, states[:3]))}",
-            "Name the column the policy's states are in (--state, or state=), or judge it by a log "
-            "like the one it was learned from.",
+            worded(
+                "Name the column the policy's states are in ({state}), or judge it by a log like "
+                "the one it was learned from.",
+                state=option("state"),
+            ),
         )
     return (never_saw(policy, 1 - familiar / n),) if familiar / n < FEW else ()
 
@@ -138,9 +151,15 @@ def _features(policy: Any, log: Log) -> tuple[str, ...]:
     worst = int(inside.mean(axis=0).argmin())
     row = int(np.argmin(inside[:, worst]))
     name = names[used[worst]]
-    place = f"{name} = {x[row, worst]:g}, in training {low[worst]:g} to {high[worst]:g}"
+    place = say(
+        "{name} = {x:g}, in training {low:g} to {high:g}",
+        name=name,
+        x=x[row, worst],
+        low=low[worst],
+        high=high[worst],
+    )
     if np.isinf(x[row, worst]):
-        place = f"{name} has a label there that training did not have"
+        place = say("{name} has a label there that training did not have", name=name)
     near = f"within {radius:g} of the ranges" if radius else "inside the ranges"
     if share < TOO_FEW:
         raise LogError(
@@ -150,7 +169,11 @@ def _features(policy: Any, log: Log) -> tuple[str, ...]:
             "See that every feature is the same measurement in the same unit as in training.",
         )
     return (
-        f"{100 * (1 - share):.1f} % of steps lie outside the ranges of the training log ({place}).",
+        say(
+            "{share:.1f} % of steps lie outside the ranges of the training log ({place}).",
+            share=100 * (1 - share),
+            place=place,
+        ),
     )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_chec
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import either, worded
 from dprl.errors import PolicyError
 from dprl.logs.log import Label, Log
 from dprl.policies._decisions import Decisions, Terms
@@ -292,7 +293,10 @@ def as_policy(given: Any) -> Policy:
     if not (hasattr(given, "probabilities") and hasattr(given, "actions")):
         raise PolicyError(
             f"a {type(given).__name__} is no policy of dprl's.",
-            do="Wrap what predicts: dprl.CallablePolicy(model, actions=log.actions).",
+            do=worded(
+                "Wrap what predicts: dprl.CallablePolicy(model, {choice}).",
+                choice=either("actions=log.actions", "--actions log.actions"),
+            ),
         )
     return _Asked(given)
 

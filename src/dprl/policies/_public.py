@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from dprl._core.words import option, worded
 from dprl.errors import PolicyError
 from dprl.logs._overlap import WITHHELD
 from dprl.policies._base import Stored
@@ -80,7 +81,10 @@ def public_copy(policy: Kept, *, points: bool = False) -> Kept:
         raise PolicyError(
             f"this policy answers from {policy.single_states}.",
             ", ".join(getattr(policy, "feature_names", ())[:4]),
-            "If they may be public, say so: points=True, or --points. Labels are left out anyhow.",
+            worded(
+                "If they may be public, say so: {points}. Labels are left out anyhow.",
+                points=option("points", True),
+            ),
         )
     origin = {**public_origin(policy.provenance), "log": WITHHELD, "public": True}
     proved = policy.certificate

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import joined, say
 from dprl.errors import PolicyError
 from dprl.logs._categories import TRUTH
 from dprl.logs._encoding import Encoding
@@ -50,10 +51,12 @@ def range_words(
         if r.feature in sources:
             return sources[r.feature](r)
         if whole[r.feature] and r.high - r.low == 1:
-            return f"{r.feature} = {r.low:.12g}"
-        return f"{r.feature} {r.low:.12g} to under {r.high:.12g}"
+            return say("{feature} = {x:.12g}", feature=r.feature, x=r.low)
+        return say(
+            "{feature} {low:.12g} to under {high:.12g}", feature=r.feature, low=r.low, high=r.high
+        )
 
-    return " · ".join(one(r) for r in ranges) or "anywhere"
+    return joined(" · ", (one(r) for r in ranges)) or say("anywhere")
 
 
 def _sources(encoding: Encoding) -> dict[str, Callable[[Range], str]]:
@@ -64,21 +67,37 @@ def _sources(encoding: Encoding) -> dict[str, Callable[[Range], str]]:
 
     def told(yes: str, no: str) -> Callable[[Range], str]:
         return lambda r: (
-            f"{yes} or not" if r.low <= 0 and r.high > 1 else yes if r.low <= 1 < r.high else no
+            say("{yes} or not", yes=yes)
+            if r.low <= 0 and r.high > 1
+            else yes
+            if r.low <= 1 < r.high
+            else no
         )
 
     ways: dict[str, Callable[[Range], str]] = {}
     for name, labels in encoding.columns.items():
         if name in encoding.days:
-            ways[name] = lambda r: f"{r.feature} {day_words(r.low)} to under {day_words(r.high)}"
+            ways[name] = lambda r: say(
+                "{feature} {first} to under {last}",
+                feature=r.feature,
+                first=day_words(r.low),
+                last=day_words(r.high),
+            )
         if labels is None:
-            ways[flag_of(name)] = told(f"{name} missing", f"{name} known")
+            ways[flag_of(name)] = told(
+                say("{feature} missing", feature=name), say("{feature} known", feature=name)
+            )
         elif labels == TRUTH:
-            ways[name] = told(f"{name} is true", f"{name} is false")
+            ways[name] = told(
+                *(say("{feature} is {labels}", feature=name, labels=x) for x in ("true", "false"))
+            )
         else:
             for label in labels:
                 word = label_words(label)
-                ways[f"{name}={label}"] = told(f"{name} is {word}", f"{name} is not {word}")
+                ways[f"{name}={label}"] = told(
+                    say("{feature} is {labels}", feature=name, labels=word),
+                    say("{feature} is not {label}", feature=name, label=word),
+                )
     return ways
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import joined, say
 from dprl.errors import ParameterError, PolicyError
 from dprl.logs._categories import Levels
 from dprl.logs._dates import days_of, on_day
@@ -40,6 +41,7 @@ __all__ = [
     "narrower",
     "number_words",
     "read_rules",
+    "short_number",
     "with_dates",
     "with_facts",
 ]
@@ -59,6 +61,12 @@ LAST_DAY = 2_932_896
 def number_words(value: float) -> str:
     """A number as people write it, with all of its digits: read again, it is the same number."""
     return repr(float(value)).removesuffix(".0")
+
+
+def short_number(value: float) -> float:
+    """The number, as an int where that is how people write it; its text is `number_words`."""
+    text = repr(float(value))
+    return int(text[:-2]) if text.endswith(".0") else float(value)
 
 
 def day_words(value: float) -> str:
@@ -128,20 +136,32 @@ class Condition:
     @property
     def words(self) -> str:
         """The condition as people say it."""
-        return f"{self.feature} {'is ' * (self.kind in WITH_LABELS)}{self.demand}"
+        if self.kind in WITH_LABELS:
+            return say("{feature} is {labels}", feature=self.feature, labels=self.demand)
+        return joined(" ", (self.feature, self.demand))
 
     @property
     def demand(self) -> str:
         """What is asked of the feature, without its name."""
         names = [label_words(label) for label in self.labels]
         if self.kind == "in":
-            return " or ".join(names)
+            return names[0] if len(names) == 1 else joined(say(" or "), names)
         if self.kind == "not in":
-            return f"not {names[0]}" if len(names) == 1 else f"neither {' nor '.join(names)}"
-        if self.day and self.kind in WITH_NUMBER:
-            return f"{'not ' * (self.kind == 'at most')}after {day_words(self.value)}"
-        number = f" {number_words(self.value)}" if self.kind in WITH_NUMBER else ""
-        return f"{self.kind}{number}"
+            if len(names) == 1:
+                return say("not {label}", label=names[0])
+            listed = joined(say(" nor "), names)
+            return say("neither {labels}", labels=listed)
+        if self.kind not in WITH_NUMBER:
+            return say("missing") if self.kind == "missing" else say("known")
+        if self.day:
+            date = day_words(self.value)
+            if self.kind == "at most":
+                return say("not after {date}", date=date)
+            return say("after {date}", date=date)
+        number = short_number(self.value)
+        if self.kind == "at most":
+            return say("at most {x}", x=number)
+        return say("above {x}", x=number)
 
     def holds(
         self, column: NDArray[np.float64], levels: Sequence[str] | None = None
@@ -275,7 +295,7 @@ class Rule:
         object.__setattr__(self, "facts", Facts(checked_facts(self.facts)))
         impossible = [name for name, demands in _demands(self.conditions).items() if not demands]
         if impossible:
-            asked = " and ".join(c.words for c in self.conditions)
+            asked = joined(" and ", (c.words for c in self.conditions))
             raise _odd(f"no state can satisfy what it asks of {impossible[0]!r}", asked)
 
     @property
@@ -286,19 +306,37 @@ class Rule:
     @property
     def words(self) -> str:
         """Where the rule holds, in the fewest words: "pressure above 50 and at most 62"."""
-        parts = [
-            " and ".join((demands[0].words, *(c.demand for c in demands[1:])))
-            for demands in _demands(self.conditions).values()
-        ]
-        return " and ".join(parts) or "everywhere"
+        return self._where() or say("everywhere")
+
+    def _where(self, begins: bool = False) -> str:
+        """The conditions in a row, each feature named once; '' where there are none.
+
+        Args:
+            begins: Whether they begin a sentence, so that the first one has a verb.
+        """
+        parts: list[str] = []
+        for demands in _demands(self.conditions).values():
+            head = demands[0].words
+            if begins and not parts and demands[0].kind not in WITH_LABELS:
+                head = say(
+                    "{feature} is {limit}", feature=demands[0].feature, limit=demands[0].demand
+                )
+            parts.append(joined(say(" and "), (head, *(c.demand for c in demands[1:]))))
+        return joined(say(" and "), parts)
 
     @property
     def sentence(self) -> str:
         """Where the rule holds, as the beginning of a sentence: "If pressure is at most 62"."""
         if not self.conditions:
-            return "Everywhere"
-        feature = self.conditions[0].feature
-        return f"If {feature} is {self.words[len(feature) + 1 :].removeprefix('is ')}"
+            return say("Everywhere")
+        return say("If {where}", where=self._where(begins=True))
+
+    @property
+    def next_sentence(self) -> str:
+        """The same after another rule that may hold there too: "Otherwise, if pressure is …"."""
+        if not self.conditions:
+            return say("Otherwise, everywhere")
+        return say("Otherwise, if {where}", where=self._where(begins=True))
 
     def matches(
         self, x: NDArray[np.float64], feature_names: Sequence[str], levels: Levels = ()

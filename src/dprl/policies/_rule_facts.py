@@ -8,6 +8,7 @@ from typing import Any
 
 from dprl._core.confounding import gamma_words
 from dprl._core.table import to_json_value
+from dprl._core.words import joined, say, sentences, word
 from dprl.errors import PolicyError
 
 __all__ = [
@@ -105,26 +106,31 @@ def interval_words(facts: Mapping[str, Any], delta: float | None) -> str:
     advantage = facts.get("advantage")
     if advantage is None:
         return ""
-    words = f"it brought {advantage:+.3g} over doing otherwise"
+    words = say("it brought {a:+.3g} over doing otherwise", a=advantage)
     low, high, p = (facts.get(name) for name in ("low", "high", "p"))
     alone = bool(facts.get("narrowed"))
     if low is None and high is None:
-        inside = [] if facts.get("se") is None else [f"standard error {facts['se']:.2g}"]
+        se = facts.get("se")
+        inside = [] if se is None else [say("standard error {se:.2g}", se=se)]
     else:
-        ends = (
-            f"{low:+.3g} to {high:+.3g}"
-            if low is not None and high is not None
-            else f"from {low:+.3g} on"
-            if low is not None
-            else f"up to {high:+.3g}"
+        if low is not None and high is not None:
+            ends = say("{low:+.3g} to {high:+.3g}, each end", low=low, high=high)
+        elif low is not None:
+            ends = say("from {low:+.3g} on, the end", low=low)
+        else:
+            ends = say("up to {high:+.3g}, the end", high=high)
+        level = "" if delta is None else say("with confidence {p:g} %", p=100 * (1 - delta))
+        scope = (
+            say("for this rule alone, narrowed after looking")
+            if alone
+            else say("for all rules at once")
         )
-        both = "each end" if low is not None and high is not None else "the end"
-        level = "" if delta is None else f" with confidence {100 * (1 - delta):g} %"
-        scope = "for this rule alone, narrowed after looking" if alone else "for all rules at once"
-        inside = [f"{ends}, {both}{level} {scope}"]
+        inside = [sentences(ends, level, scope)]
     if p is not None:
-        inside.append(f"{'p, not adjusted,' if alone else 'adjusted p'} {p:.2g}")
-    return f"{words} ({'; '.join(inside)})" if inside else words
+        inside.append(
+            say("p, not adjusted, {p:.2g}", p=p) if alone else say("adjusted p {p:.2g}", p=p)
+        )
+    return joined("", (words, " (", joined("; ", inside), ")")) if inside else words
 
 
 def hidden_words(facts: Mapping[str, Any]) -> str:
@@ -132,10 +138,16 @@ def hidden_words(facts: Mapping[str, Any]) -> str:
     star, point = (facts.get(name) for name in GAMMAS)
     if star is None:
         return ""
-    estimated = "" if point is None else f" ({gamma_words(point)} as estimated, without chance)"
-    return (
+    estimated = (
+        ""
+        if point is None
+        else say(" ({gamma} as estimated, without chance)", gamma=gamma_words(point))
+    )
+    return say(
         "an unrecorded cause could undo it if it moved the odds of the suggestion by a larger "
-        f"factor than Γ* = {gamma_words(star)}{estimated}, the features being equal"
+        "factor than Γ* = {gamma_words}{estimated}, the features being equal",
+        gamma_words=gamma_words(star),
+        estimated=estimated,
     )
 
 
@@ -146,8 +158,15 @@ def evidence_words(facts: Mapping[str, Any], unit: str) -> list[str]:
         facts.get(name) for name in ("groups", "groups_took", "groups_proposed")
     )
     if groups is not None:
-        did = "" if took is None else f", {took:,} of which took it"
-        parts.append(f"{groups:,} {unit} of the half that certified came here{did}")
+        did = "" if took is None else say(", {n:,} of which took it", n=took)
+        parts.append(
+            say(
+                "{groups:,} {unit} of the half that certified came here{did}",
+                groups=groups,
+                unit=word(unit),
+                did=did,
+            )
+        )
     if proposed is not None:
         parts.append(f"{proposed:,} {unit} of the half that proposed came here")
     raises, lowers = facts.get("raises"), facts.get("lowers")
@@ -176,9 +195,11 @@ def imbalance_words(facts: Mapping[str, Any]) -> str:
     feature, difference = facts.get("balance") or ("", 0.0)
     if not feature or difference <= LARGE:
         return ""
-    return (
-        f"takers still differ from others in {feature} by {difference:.2g} standard deviations "
-        "after weighting: some of the difference in outcome may come from that"
+    return say(
+        "takers still differ from others in {column} by {size:.2g} standard deviations after "
+        "weighting: some of the difference in outcome may come from that",
+        column=feature,
+        size=difference,
     )
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from dprl._core import plot
 from dprl._core.html.catalogue import Words, speak
+from dprl._core.words import say, sentences
 from dprl.policies._rule import Condition
 from dprl.policies._rule_words import rule_parts
 
@@ -136,7 +137,7 @@ def picture_of(policy: RulePolicy, t: Words | None = None) -> Picture | None:
         ends = [place(side, column + 1) for side in (node.yes, node.no)]
         row = sum(ends) / 2
         edges.extend(
-            (column, row, column + 1, end, is_yes, str(t("tree.yes" if is_yes else "tree.no")))
+            (column, row, column + 1, end, is_yes, t.plain("yes") if is_yes else t.plain("no"))
             for end, is_yes in zip(ends, (True, False), strict=True)
         )
         words = _asked(policy, node.question, t)
@@ -150,7 +151,7 @@ def picture_of(policy: RulePolicy, t: Words | None = None) -> Picture | None:
 
 
 def _asked(policy: RulePolicy, question: Condition, t: Words) -> str:
-    return f"{t.condition(question.words, policy.feature_names)}?"
+    return f"{t.part(question.words)}?"
 
 
 def _leaf(policy: RulePolicy, r: int, suggested: Sequence[Any], t: Words) -> dict[str, Any]:
@@ -158,19 +159,23 @@ def _leaf(policy: RulePolicy, r: int, suggested: Sequence[Any], t: Words) -> dic
     rule = None if r < 0 else policy.rules[r]
     if rule is None or rule.silent:
         words = (
-            t.plain("tree.defer") if rule is None else t.plain("tree.not-approved", n=str(r + 1))
+            t.plain("DEFER") if rule is None else t.plain("{n}. DEFER (not approved)", n=str(r + 1))
         )
         return {"lines": _wrapped(words), "words": words, "colour": -1}
-    words = t.plain("tree.leaf", n=str(r + 1), suggested=str(rule.suggested))
+    words = t.plain("{n}. {suggested}", n=str(r + 1), suggested=str(rule.suggested))
     lines = _wrapped(words, LINES - 1)
     advantage, low, high = (rule.facts.get(name) for name in ("advantage", "low", "high"))
     if advantage is not None:
         ends = ""
         if low is not None and high is not None:
-            between = t.plain("page.range", low=f"{low:+.2g}", high=f"{high:+.2g}")
-            ends = f" ({t.digits(between)})"
-        lines = (*lines, f"{t.digits(f'{advantage:+.2g}')}{ends}")
-        words = t.plain("tree.brought", leaf=words, advantage=t.digits(f"{advantage:+.3g}"))
+            low, high = t.write(low, "+.2g"), t.write(high, "+.2g")
+            ends = f" ({t.plain('{low} to {high}', low=low, high=high)})"
+        lines = (*lines, f"{t.write(advantage, '+.2g')}{ends}")
+        words = t.plain(
+            "{leaf}: {advantage} over doing otherwise",
+            leaf=words,
+            advantage=t.write(advantage, "+.3g"),
+        )
     return {"lines": lines, "words": words, "colour": suggested.index(rule.suggested)}
 
 
@@ -184,7 +189,9 @@ def _spoken(policy: RulePolicy, node: TreeNode, t: Words) -> str:
     if node.question is None or node.yes is None or node.no is None:
         return str(_leaf(policy, node.rule, [r.suggested for r in policy.rules], t)["words"])
     yes, no = (_spoken(policy, side, t) for side in (node.yes, node.no))
-    return t.plain("tree.spoken", question=_asked(policy, node.question, t), yes=yes, no=no)
+    return t.plain(
+        "{question} Yes: {yes}; no: {no}", question=_asked(policy, node.question, t), yes=yes, no=no
+    )
 
 
 # -- the picture of a policy made of rules: their tree, or a band of text each ---------------------
@@ -197,9 +204,9 @@ INK, SILENT, DARK_BAND = "#0072b2", "#999999", "#f4f4f4"
 LEAVES = ("#cfe6f7", "#fbe0b8", "#cdebdd", "#f6d5e6", "#fdf3b5", "#e0d8f3")
 """Colours of leaves, one for each suggested action; black text can be read on all of them."""
 DEFERS = "#dddddd"
-TREE = (
-    "What each suggestion brought over doing otherwise.\n"
-    "A value that is missing answers only whether it is missing; else: DEFER."
+TREE = sentences(
+    say("What each suggestion brought over doing otherwise."),
+    say("A value that is missing answers only whether it is missing; else: DEFER."),
 )
 ACROSS, DOWN, BOX = 2.4, 0.85, (2.0, 0.66)
 """Inches from column to column, from row to row, and of a box."""
@@ -262,7 +269,9 @@ def _draw_bands(policy: RulePolicy, axis: Any) -> Any:
         axis.grid(visible=False, axis="y")
         if any(measured):
             axis.axvline(0, color="#333333", linewidth=1, zorder=1)
-            axis.set_xlabel("What it brought over doing otherwise\n(each end: all rules at once)")
+            axis.set_xlabel(
+                say("What it brought over doing otherwise\n(each end: all rules at once)")
+            )
         else:
             axis.set_xticks([])
             axis.set_xlim(0, 1)

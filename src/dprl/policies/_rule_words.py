@@ -13,11 +13,12 @@ from dprl._core.confounding import gamma_words
 from dprl._core.plural import many
 from dprl._core.practice import DIVIDED, is_divided
 from dprl._core.table import Table
+from dprl._core.words import joined, say, sentences, word
 from dprl.errors import DprlError
 from dprl.logs.log import Label
 from dprl.policies._decisions import PAIRS, STATES, Decisions, Kind, empty, pi_of
 from dprl.policies._explain import NONE, Explanation, divided_words
-from dprl.policies._rule import Rule, number_words
+from dprl.policies._rule import Rule, short_number
 from dprl.policies._rule_facts import (
     evidence_words,
     groups_by,
@@ -44,7 +45,7 @@ __all__ = [
     "words_of_rules",
 ]
 
-NOTE = (
+NOTE = say(
     "Rules are asked in this order, and the first that holds speaks. advantage: what the "
     "suggestion brought\nover doing otherwise where the rule holds; low and high hold for all "
     "rules at once (large-sample),\nexcept for rules narrowed after looking. groups came there in "
@@ -95,7 +96,7 @@ def where(policy: RulePolicy, r: int) -> str:
     """Where rule number r speaks, in words; an earlier rule may take part of its region."""
     rule = policy.rules[r]
     overlaps = any(rule.meets(earlier) for earlier in policy.rules[:r])
-    return f"{rule.words}, where no earlier rule holds" if overlaps else rule.words
+    return say("{where}, where no earlier rule holds", where=rule.words) if overlaps else rule.words
 
 
 def usual_first(facts: Mapping[str, Any]) -> tuple[str, float | None]:
@@ -109,7 +110,9 @@ def usual_first(facts: Mapping[str, Any]) -> tuple[str, float | None]:
     largest = shares[0][1]
     if split_of(facts):
         return DIVIDED, largest
-    return " or ".join(str(action) for action, share in shares if share == largest), largest
+    return joined(
+        say(" or "), (str(action) for action, share in shares if share == largest)
+    ), largest
 
 
 def split_of(facts: Mapping[str, Any]) -> str:
@@ -122,25 +125,26 @@ def split_of(facts: Mapping[str, Any]) -> str:
 def rule_parts(policy: RulePolicy, r: int) -> tuple[str, str]:
     """Rule number r in two parts, without a full stop: where it holds, and what it says."""
     rule = policy.rules[r]
-    head = rule.sentence
-    if where(policy, r) != rule.words:
-        head = f"Otherwise, {head[0].lower()}{head[1:]}"
+    head = rule.sentence if where(policy, r) == rule.words else rule.next_sentence
     if rule.silent:
-        return f"{r + 1}. {head}", f"DEFER (its suggestion, {rule.suggested}, is not approved)"
+        return joined("", (r + 1, ". ", head)), say(
+            "DEFER (its suggestion, {suggested}, is not approved)", suggested=rule.suggested
+        )
     usual, share = usual_first(rule.facts)
-    tail = "" if share is None else f" (usually {usual}, {100 * share:.0f} %)"
-    if split_of(rule.facts):
-        tail = f" ({split_of(rule.facts)})"
-    if rule.narrowed:
-        tail += " [narrowed after looking]"
-    return f"{r + 1}. {head}", f"{rule.suggested}{tail}"
+    done = split_of(rule.facts)
+    if not done and share is not None:
+        done = say("usually {usual}, {share:.0f} %", usual=usual, share=100 * share)
+    tail = (" (", done, ")") if done else ()
+    late = (say(" [narrowed after looking]"),) if rule.narrowed else ()
+    return joined("", (r + 1, ". ", head)), joined("", (rule.suggested, *tail, *late))
 
 
 def rule_sentence(policy: RulePolicy, r: int) -> str:
     """Rule number r as a sentence."""
     rule = policy.rules[r]
     brought = "" if rule.silent else _brought(policy, rule)
-    return f"{': '.join(rule_parts(policy, r))}{f'; {brought}' if brought else ''}."
+    said = joined(": ", rule_parts(policy, r))
+    return joined("", (said, "; ", brought, ".") if brought else (said, "."))
 
 
 def _brought(policy: RulePolicy, rule: Rule) -> str:
@@ -149,11 +153,16 @@ def _brought(policy: RulePolicy, rule: Rule) -> str:
     grade = None if policy.certificate is None else policy.certificate.grade
     low = None if grade is None else rule.facts.get(GATED[grade][0][0])
     if low is not None:
-        words = f"at least {down(low):+.3g} over doing otherwise"
-        parts.append(f"{grade} at first decisions there: {words}")
+        parts.append(
+            say(
+                "{grade} at first decisions there: at least {low:+.3g} over doing otherwise",
+                grade=word(str(grade)),
+                low=down(low),
+            )
+        )
     if rule.facts.get("gamma_star") is not None:
-        parts.append(f"Γ* = {gamma_words(rule.facts['gamma_star'])}")
-    return "; ".join(part for part in parts if part)
+        parts.append(joined("", ("Γ* = ", gamma_words(rule.facts["gamma_star"]))))
+    return joined("; ", (part for part in parts if part))
 
 
 def record(policy: RulePolicy, rule: Rule) -> str:
@@ -164,7 +173,7 @@ def record(policy: RulePolicy, rule: Rule) -> str:
         facts = [split_of(rule.facts)]
     facts += evidence_words(rule.facts, policy.terms.counted)
     brought = _brought(policy, rule)
-    return "; ".join([*facts, brought] if brought else facts)
+    return joined("; ", [*facts, brought] if brought else facts)
 
 
 def explanation(policy: RulePolicy, r: int, state: Label) -> Explanation:
@@ -206,7 +215,7 @@ def _reason(policy: RulePolicy, r: int) -> str:
     if rule.silent:
         words += " Its suggestion is not among those that were approved."
     tail = record(policy, rule)
-    return f"{words} {tail[0].upper()}{tail[1:]}." if tail else words
+    return joined("", (words, " ", tail[0].upper(), tail[1:], ".")) if tail else words
 
 
 def _verdict(rule: Rule, action: Label) -> str:
@@ -268,9 +277,12 @@ def worth(policy: RulePolicy) -> Table:
              "brings in all")  # fmt: skip
     return Table(
         {name: [line[name] for line in lines] for name in names},
-        caption="What the rules bring, one change at a time",
-        note="share: steps where the rule holds. changes: steps that would change. per change and "
-        "brings in all:\nover usual practice, in units of returns; the last per step of the log.",
+        caption=say("What the rules bring, one change at a time"),
+        note=say(
+            "share: steps where the rule holds. changes: steps that would change. per change and "
+            "brings in all:\nover usual practice, in units of returns; the last per step of the "
+            "log."
+        ),
         identifiers=frozenset({"rule", "where", "suggested"}),
     )
 
@@ -279,10 +291,10 @@ def bands(policy: RulePolicy) -> list[dict[str, Any]]:
     """The rules as a page shows them, one band each."""
     return [
         {
-            "sentence": ": ".join(rule_parts(policy, r)),
+            "sentence": joined(": ", rule_parts(policy, r)),
             "silent": rule.silent,
             "narrowed": rule.narrowed,
-            "evidence": "; ".join(evidence_words(rule.facts, policy.terms.counted)),
+            "evidence": joined("; ", evidence_words(rule.facts, policy.terms.counted)),
             **{name: rule.facts.get(name) for name in ("advantage", "low", "high")},
         }
         for r, rule in enumerate(policy.rules)
@@ -291,19 +303,23 @@ def bands(policy: RulePolicy) -> list[dict[str, Any]]:
 
 # -- what is stated of all rules at once, and what is not, in sentences ----------------------------
 
-WHOLE = "Where only the first suggestion of an episode is followed"
+WHOLE = say("Where only the first suggestion of an episode is followed")
 """How the learner's note begins that is about all rules together, as they were issued."""
-IN_PART = (
-    "What these rules bring together is not stated: the learner said that of all of its rules, and "
-    "some were not approved or were narrowed."
+IN_PART = say(
+    "What these rules bring together is not stated: the learner said that of all of its rules, "
+    "and some were not approved or were narrowed."
 )
 
 ASSUMED = {
-    "estimated": "It assumes that the features tell all that decided who got what.",
-    "mixed": "Where probabilities of actions are estimated, it assumes that the features tell all "
-    "that decided who got what.",
-    "known": "The probabilities of actions are known (randomised): it does not assume that the "
-    "features tell all that decided who got what.",
+    "estimated": say("It assumes that the features tell all that decided who got what."),
+    "mixed": say(
+        "Where probabilities of actions are estimated, it assumes that the features tell all that "
+        "decided who got what."
+    ),
+    "known": say(
+        "The probabilities of actions are known (randomised): it does not assume that the "
+        "features tell all that decided who got what."
+    ),
 }
 """Where the probabilities of actions come from → what a claim assumes about the features."""
 
@@ -324,14 +340,28 @@ def claim(policy: RulePolicy) -> str:
     if not all(_is_sure(rule.facts, delta, margin) for rule in covered):
         return ""
     source = str(policy.provenance.get("probabilities", "estimated"))
-    more = f"{number_words(margin)} more" if margin else "more"
-    others = " that was not narrowed" if _narrowed(policy) else ""
-    grade = "Large-sample," if policy.certificate is None else "Beyond that, large-sample and"
-    return (
-        f"{grade} not proved: with confidence about {100 * (1 - delta):g} %, the suggestion "
-        f"of every rule{others} brought {more} than doing otherwise did, on average over the "
-        f"decisions where the rule holds. {ASSUMED.get(source, ASSUMED['estimated'])}"
-        f"{_hidden(covered, source)}"
+    more = say("{x} more", x=short_number(margin)) if margin else say("more")
+    others = say(" that was not narrowed") if _narrowed(policy) else ""
+    grade = (
+        say("Large-sample,") if policy.certificate is None else say("Beyond that, large-sample and")
+    )
+    return sentences(
+        say(
+            "{grade} not proved: with confidence about {delta:g} %, the suggestion of every "
+            "rule{others} brought {more} than doing otherwise did, on average over the decisions "
+            "where the rule holds.",
+            grade=grade,
+            delta=100 * (1 - delta),
+            others=others,
+            more=more,
+        ),
+        joined(
+            "",
+            (
+                ASSUMED.get(source, ASSUMED["estimated"]),
+                _hidden(covered, source),
+            ),
+        ),
     )
 
 
@@ -341,10 +371,12 @@ def _hidden(covered: Sequence[Rule], source: str) -> str:
     least = min((star for star in stars if star is not None), default=None)
     if least is None or None in stars or source == "known":
         return ""
-    which = "" if len(covered) == 1 else ", the least of these rules,"
-    return (
+    which = "" if len(covered) == 1 else say(", the least of these rules,")
+    return say(
         " It could be false if an unrecorded cause moved the odds of a suggestion, the features "
-        f"being equal, by a larger factor than Γ* = {gamma_words(least)}{which} at one decision."
+        "being equal, by a larger factor than Γ* = {gamma_words}{which} at one decision.",
+        gamma_words=gamma_words(least),
+        which=which,
     )
 
 
@@ -373,12 +405,25 @@ def _exception(policy: RulePolicy) -> str:
     if not numbers:
         return ""
     one = len(numbers) == 1
-    which = " and ".join([", ".join(map(str, numbers[:-1])), str(numbers[-1])][one:])
+    which = joined(say(" and "), [", ".join(map(str, numbers[:-1])), str(numbers[-1])][one:])
     return (
-        f"Rule{'' if one else 's'} {which} {'was' if one else 'were'} narrowed after looking at "
-        f"the half that certifies. {'Its' if one else 'Their'} numbers are of the narrower region "
-        "alone, not adjusted for the choice: no statement about all rules at once covers "
-        f"{'it' if one else 'them'}."
+        sentences(
+            say("Rule {n} was narrowed after looking at the half that certifies.", n=which),
+            say(
+                "Its numbers are of the narrower region alone, not adjusted for the choice: no "
+                "statement about all rules at once covers it."
+            ),
+        )
+        if one
+        else sentences(
+            say(
+                "Rules {which} were narrowed after looking at the half that certifies.", which=which
+            ),
+            say(
+                "Their numbers are of the narrower region alone, not adjusted for the choice: no "
+                "statement about all rules at once covers them."
+            ),
+        )
     )
 
 
@@ -454,7 +499,11 @@ def record_of(policy: RulePolicy, r: int) -> RuleRecord:
         narrowed_from=facts.get("narrowed_from") or "",
         **{name: facts.get(name) for name in ("advantage", "low", "high", "p")},
         level="" if delta is None else f"{100 * (1 - delta):g} %",
-        scope="this rule alone, narrowed after looking" if rule.narrowed else "all rules at once",
+        scope=(
+            say("this rule alone, narrowed after looking")
+            if rule.narrowed
+            else say("all rules at once")
+        ),
         groups=facts.get("groups"),
         took=facts.get("groups_took"),
         others=facts.get("groups_others"),
@@ -484,16 +533,16 @@ def _whole(returns: Any) -> tuple[float, float | None, float | None] | None:
 # the policy; they are shown apart from the rules and never act.
 
 NAMES = ("advantage", "low", "high", "p", "groups", "groups_took")
-CAPTION = "Not issued: candidates that were not certified"
-REJECTED_NOTE = (
-    "These regions were proposed and tested with the rules; none of them acts. advantage: what the "
-    "action brought\nover doing otherwise there, as estimated; low and high hold for all "
+CAPTION = say("Not issued: candidates that were not certified")
+REJECTED_NOTE = say(
+    "These regions were proposed and tested with the rules; none of them acts. advantage: what "
+    "the action brought\nover doing otherwise there, as estimated; low and high hold for all "
     "candidates at once (large-sample)."
 )
-FEW = "too few groups with it, or without it"
-UNSURE = "not surely better than doing otherwise"
-NOT_GATED = "passed the learner's test, not the gate's"
-DIFFER = "those who took it differ from the others"
+FEW = say("too few groups with it, or without it")
+UNSURE = say("not surely better than doing otherwise")
+NOT_GATED = say("passed the learner's test, not the gate's")
+DIFFER = say("those who took it differ from the others")
 """Why a candidate was not issued."""
 
 

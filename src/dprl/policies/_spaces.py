@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import joined, say
 from dprl.errors import PolicyError
 from dprl.logs._categories import Levels
 from dprl.logs._dates import on_day
@@ -229,9 +230,14 @@ class FeatureSpace:
 
     def words(self, state: Floats) -> str:
         """One state (d,) as explanations name it."""
-        return ", ".join(
-            f"{name} = {value if isinstance(value, str) else f'{value:g}'}"
-            for name, value in self.shown(state, range(len(self.feature_names)))
+        return joined(
+            ", ",
+            (
+                joined(" = ", (name, value))
+                if isinstance(value, str)
+                else say("{feature} = {x:g}", feature=name, x=value)
+                for name, value in self.shown(state, range(len(self.feature_names)))
+            ),
         )
 
     def shown(self, state: Floats, places: Iterable[int]) -> tuple[tuple[str, float | str], ...]:

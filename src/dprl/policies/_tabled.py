@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.practice import DIVIDED
+from dprl._core.words import argument, worded
 from dprl.policies._base import Stored
 from dprl.policies._certificate_kinds import CLOSE
 from dprl.policies._decisions import PAIRS, STATES, Decisions, Kind, Terms, pi_of, rows_of
@@ -243,9 +244,12 @@ def _wrong_choice(policy: Tabled) -> str:
     few = np.flatnonzero(policy.n[at] < need)
     if len(few):
         first = few[0]
-        return (
-            f"it suggests {_where(policy, speaks[first])} with n = {policy.n[at][first]:,}, and "
-            f"its n_min is {need:,g}"
+        return worded(
+            "it suggests {where} with n = {n:,}, and its {n_min} is {need:,g}",
+            where=_where(policy, speaks[first]),
+            n=policy.n[at][first],
+            n_min=argument("n_min"),
+            need=need,
         )
     Q, V = policy.Q[at], policy.V[speaks]
     unknown = np.flatnonzero(~np.isfinite(Q) | ~np.isfinite(V))

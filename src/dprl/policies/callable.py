@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.table import Table
+from dprl._core.words import either, worded
 from dprl.errors import PolicyError
 from dprl.logs.log import Facts, Label, Log
 from dprl.policies._base import origin_of_training
@@ -102,7 +103,10 @@ class CallablePolicy:
         if not actions or len(set(actions)) != len(actions):
             raise PolicyError(
                 f"actions must be different labels, at least one; got {actions!r}.",
-                do="Pass those of the log: actions=log.actions.",
+                do=worded(
+                    "Pass those of the log: {choice}.",
+                    choice=either("actions=log.actions", "--actions log.actions"),
+                ),
             )
         put("feature_names", tuple(map(str, model_names)) if len(model_names) else names)
         put("actions", actions)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.table import Table
+from dprl._core.words import joined, say
 from dprl.logs._encoding import encoded_by
 from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Log
@@ -366,17 +367,26 @@ class CellPolicy(Tabled):
             return self.space.shown(centres[s], used)
 
         def words(s: int, rows: NDArray[np.int64]) -> str:
-            near = ", ".join(
-                f"{name} = {value if isinstance(value, str) else f'{value:.4g}'}"
-                for name, value in centre(s)
+            near = joined(
+                ", ",
+                (
+                    joined(" = ", (name, value))
+                    if isinstance(value, str)
+                    else say("{feature} = {x:.4g}", feature=name, x=value)
+                    for name, value in centre(s)
+                ),
             )
-            cell_words = f"cell {s}: all states nearest to {near}"
             if not len(rows):
-                return cell_words
+                return say("cell {n}: all states nearest to {near}", n=s, near=near)
             ranges = range_words(
                 ranges_of(x, names, rows, used), whole_numbers(self.space, x), self.encoding
             )
-            return f"{cell_words}; in this log {ranges}"
+            return say(
+                "cell {n}: all states nearest to {near}; in this log {here}",
+                n=s,
+                near=near,
+                here=ranges,
+            )
 
         return at_states(self.decisions, self.cells_of(x), words, centre)
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from dprl._core.plural import many
 from dprl._core.table import Table, to_json_value
+from dprl._core.words import joined, say, say_many, sentences, word
 from dprl.errors import PolicyError
 from dprl.logs.log import Facts, Label
 from dprl.policies._certificate_kinds import (
@@ -251,18 +252,44 @@ class Certificate:
         whole = self.kind.whole
         if self.vacuous:
             return (
-                f"VACUOUS{'' if self.grade == 'proved' else ' (large-sample)'}: "
-                f"{'the policy as a whole' if whole else 'no suggestion'} is "
-                f"{'not ' if whole else ''}certified, so "
-                f"{'no suggestion' if whole else 'none'} is made. The policy is "
-                "usual practice itself."
+                (
+                    sentences(
+                        say(
+                            "VACUOUS: the policy as a whole is not certified, so no suggestion is "
+                            "made."
+                        ),
+                        say("The policy is usual practice itself."),
+                    )
+                    if whole
+                    else sentences(
+                        say("VACUOUS: no suggestion is certified, so none is made."),
+                        say("The policy is usual practice itself."),
+                    )
+                )
+                if self.grade == "proved"
+                else (
+                    sentences(
+                        say(
+                            "VACUOUS (large-sample): the policy as a whole is not certified, so "
+                            "no suggestion is made."
+                        ),
+                        say("The policy is usual practice itself."),
+                    )
+                    if whole
+                    else sentences(
+                        say("VACUOUS (large-sample): no suggestion is certified, so none is made."),
+                        say("The policy is usual practice itself."),
+                    )
+                )
             )
-        with_words = f"With probability at least {self.sure}"
+        with_words = say("With probability at least {sure}", sure=self.sure)
         if self.grade != "proved":
-            with_words = f"Large-sample, not proved: with confidence of about {self.sure}"
+            with_words = say(
+                "Large-sample, not proved: with confidence of about {sure}", sure=self.sure
+            )
         about = approximation_words(self.approximation, whole)
         hidden = "" if whole else hidden_words(self.rows, self.confounding)
-        return f"{self.kind.claim(self, with_words)}{about}{hidden}"
+        return sentences(self.kind.claim(self, with_words), about, hidden)
 
     @property
     def sure(self) -> str:
@@ -280,8 +307,8 @@ class Certificate:
             '95 %'
         """
         if self.delta < 1e-4:
-            return f"1 - {self.delta:g}"
-        return f"{math.floor(1e6 * (1 - self.delta) + 1e-6) / 1e4:g} %"
+            return say("1 - {delta:g}", delta=self.delta)
+        return say("{p:g} %", p=math.floor(1e6 * (1 - self.delta) + 1e-6) / 1e4)
 
     def restricted(self, states: Iterable[Label]) -> Certificate | None:
         """The certificate of the policy that keeps only its suggestions in these states.
@@ -311,15 +338,21 @@ class Certificate:
             return self
         if self.kind.whole:
             return None
-        note = f"Restated for {len(rows):,} of {len(self.rows):,} certified suggestions"
+        k, n = len(rows), len(self.rows)
+        note = say("Restated for {k:,} of {n:,} certified suggestions.", k=k, n=n)
         if self.gain is not None:
-            note += "; the gain of fewer is at least 0, and was not bounded again"
+            note = say(
+                "Restated for {k:,} of {n:,} certified suggestions; the gain of fewer is at least "
+                "0, and was not bounded again.",
+                k=k,
+                n=n,
+            )
         gone = {"sensitivity"} if rows else {"sensitivity", "eps_star", "refuted"}
         return replace(
             self,
             rows=rows,
             gain=0.0 if rows and self.gain is not None else None,
-            notes=(*self.notes, f"{note}."),
+            notes=(*self.notes, note),
             bounds={},  # they were about all suggestions together
             cells={k: v for k, v in self.cells.items() if k not in gone},
         )
@@ -344,10 +377,17 @@ class Certificate:
         first = "low" if "low" in self.kind.columns(self.grade) else "difference"
         rows = sorted(self.rows, key=lambda r: -(r[first] or 0.0))
         columns, note = shown(rows, self.kind, self.grade)
-        what = "suggestion" if whole else "certified suggestion"
         return Table(
             {n: [down(row[n]) if n in LOWER else row[n] for row in rows] for n in columns},
-            caption=many(rows, what) + (", certified only together" if whole else ""),
+            caption=(
+                say_many(
+                    "{n:,} suggestion, certified only together",
+                    "{n:,} suggestions, certified only together",
+                    rows,
+                )
+                if whole
+                else say_many("{n:,} certified suggestion", "{n:,} certified suggestions", rows)
+            ),
             note=note,
             identifiers=frozenset({"state", "usual", "suggested"}),
         )
@@ -366,19 +406,21 @@ class Certificate:
             >>> certificate.comparison()["bound"]
             ['this certificate', 'Theorem 1, as published', 'Theorem 1, sound']
         """
-        names, values = list(self.bounds), list(self.bounds.values())
+        names, values = [word(name) for name in self.bounds], list(self.bounds.values())
         if self.gain is not None:
-            names, values = ["this certificate", *names], [self.gain, *values]
+            names, values = [say("this certificate"), *names], [self.gain, *values]
         return Table(
             {
                 "bound": names,
                 "value": [None if v is None else down(v) for v in values],
                 "vacuous": [v is None or v <= self.trivial for v in values],
             },
-            caption="Lower bounds on what the policy gains, ρ(π) - ρ(b)",
-            note=""
-            if self.value_range is None
-            else f"The trivial bound, which needs no data, is {self.trivial:g}.",
+            caption=say("Lower bounds on what the policy gains, ρ(π) - ρ(b)"),
+            note=(
+                ""
+                if self.value_range is None
+                else say("The trivial bound, which needs no data, is {b:g}.", b=self.trivial)
+            ),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -479,9 +521,9 @@ class Certificate:
             lines += ["", *self.whole_lines()]
         if self.cells:
             lines += ["", *self.cell_lines()]
-        lines += ["", "It rests on:", *(f"  - {a}" for a in self.assumptions)]
+        lines += ["", "It rests on:", *(joined("", ("  - ", a)) for a in self.assumptions)]
         lines += [f"Note: {note}" for note in self.notes]
-        return "\n".join(lines)
+        return joined("\n", lines)
 
     def __repr__(self) -> str:
         grade = "" if self.grade == "proved" else ", large-sample"

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import joined, say
 from dprl.logs.log import Facts
 from dprl.policies._decisions import Decisions, Estimates, Terms
 from dprl.policies._restrict import Approved, limit_states
@@ -19,18 +20,24 @@ from dprl.policies.table import TablePolicy
 __all__ = ["ASSUMES", "SURE_IN", "ConfidentPolicy"]
 
 SURE_IN = {
-    "model": "the maximum-likelihood model of the log",
-    "excursions": "the returns to the same state",
-    "returns": "the returns of first visits",
+    "model": say("the maximum-likelihood model of the log"),
+    "excursions": say("the returns to the same state"),
+    "returns": say("the returns of first visits"),
 }
 """Evidence → what a suggestion had to be surely better in, in words."""
 
 ASSUMES = {
-    "model": "It assumes that the state tells all that matters for what comes next (the Markov "
-    "property), in every state.",
-    "excursions": "It assumes that a state, where the policy makes a suggestion, tells all that "
-    "matters for what comes next there; nothing is assumed about the other states.",
-    "returns": "It assumes nothing about how states follow each other: whole returns are compared.",
+    "model": say(
+        "It assumes that the state tells all that matters for what comes next (the Markov "
+        "property), in every state."
+    ),
+    "excursions": say(
+        "It assumes that a state, where the policy makes a suggestion, tells all that matters for "
+        "what comes next there; nothing is assumed about the other states."
+    ),
+    "returns": say(
+        "It assumes nothing about how states follow each other: whole returns are compared."
+    ),
 }
 """Evidence → what it assumes, in one sentence."""
 
@@ -122,22 +129,50 @@ class ConfidentPolicy(TablePolicy):
         low, risk = self.gain["low"], self.gain["risk"]
         enough = self.provenance.get("markov", {}).get("ok", True)
         words = (
-            f"{'In' if enough else 'If the state were enough (it is not, see below), in'} "
-            f"{SURE_IN['model']} the policy brings {self.gain['estimate']:+.3g} over usual "
-            f"practice (standard error {self.gain['se']:.2g})"
+            say(
+                "In {model} the policy brings {estimate:+.3g} over usual practice (standard error "
+                "{se:.2g})",
+                model=SURE_IN["model"],
+                estimate=self.gain["estimate"],
+                se=self.gain["se"],
+            )
+            if enough
+            else say(
+                "If the state were enough (it is not, see below), in {model} the policy brings "
+                "{estimate:+.3g} over usual practice (standard error {se:.2g})",
+                model=SURE_IN["model"],
+                estimate=self.gain["estimate"],
+                se=self.gain["se"],
+            )
         )
         if low is None:
-            return (f"{words}; that pays nothing for having chosen it.",)
+            return (say("{words}; that pays nothing for having chosen it.", words=words),)
         if low > 0:
-            sure = f"at least {low:+.3g} with confidence {100 * (1 - risk):g} %"
+            sure = say(
+                "at least {low:+.3g} with confidence {risk:g} %", low=low, risk=100 * (1 - risk)
+            )
         else:
-            sure = f"no gain with confidence {100 * (1 - risk):g} % (lower end {low:+.3g})"
+            sure = say(
+                "no gain with confidence {risk:g} % (lower end {low:+.3g})",
+                risk=100 * (1 - risk),
+                low=low,
+            )
         if not self.gain.get("halves", 1):
             return (
-                f"{words}; {sure} (large-sample; no half of the log chose anything that the other "
-                "could judge, so nothing is taken off for having chosen it).",
+                say(
+                    "{words}; {sure} (large-sample; no half of the log chose anything that the "
+                    "other could judge, so nothing is taken off for having chosen it).",
+                    words=words,
+                    sure=sure,
+                ),
             )
-        return (f"{words}; choosing and judging on different halves, {sure} (large-sample).",)
+        return (
+            say(
+                "{words}; choosing and judging on different halves, {sure} (large-sample).",
+                words=words,
+                sure=sure,
+            ),
+        )
 
     def _check_words(self) -> tuple[str, ...]:
         words = self.provenance.get("markov", {}).get("words", "")
@@ -196,7 +231,7 @@ class ConfidentPolicy(TablePolicy):
 
     def __str__(self) -> str:
         line = in_a_line(self.summary(), "state")
-        return "\n".join((line, *self.stated))
+        return joined("\n", (line, *self.stated))
 
     def __repr__(self) -> str:
         return f"<Policy: {in_a_line(self.summary(), 'state')}>"

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from dprl._core.checks import Cut, check_cut, check_gamma, check_range, check_seed
 from dprl._core.practice import is_divided
+from dprl._core.words import option, worded
 from dprl.errors import ParameterError, PolicyError
 from dprl.evidence.behavior import Behavior
 from dprl.logs._censoring import treat_cut
@@ -192,9 +193,9 @@ class HeldOut:
         if gamma is None:
             raise ParameterError(
                 f"this policy knows no {discount}.",
-                do="Say how to discount: gamma=0.99, or 1."
-                if discount == "gamma"
-                else "Say how to discount: discount=0.99, or 1.",
+                do=worded(
+                    "Say how to discount: {discount}, or 1.", discount=option(discount, 0.99)
+                ),
             )
         cut = settings.get("cut") if cut is None else cut
         check_cut(cut)

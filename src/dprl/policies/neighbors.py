@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dprl._core.plural import form, many
 from dprl._core.table import Table
+from dprl._core.words import say
 from dprl.evidence.decision_points import allowed, best_choice
 from dprl.logs._encoding import encoded_by
 from dprl.logs._feature_input import plain_features
@@ -169,7 +170,9 @@ class NeighborPolicy(Stored):
     @functools.cached_property
     def terms(self) -> Terms:
         """On which terms it decides."""
-        nothing = f"Nothing in the training log lies within {self.parameters['radius']:g}"
+        nothing = say(
+            "Nothing in the training log lies within {radius:g}", radius=self.parameters["radius"]
+        )
         return Terms.of(
             self.parameters, self.provenance, unseen=f"{nothing} of it.", elsewhere=f"{nothing}.",
             credit=self.lam,

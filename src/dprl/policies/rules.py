@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from dprl._core.plural import many
 from dprl._core.table import Table, to_json_value
+from dprl._core.words import say
 from dprl.errors import ParameterError
 from dprl.logs._categories import Levels
 from dprl.logs._overlap import sealed_origin
 from dprl.logs.log import Log
 from dprl.policies import _rule_export as export
-from dprl.policies import _rule_words as say
+from dprl.policies import _rule_words as rule_words
 from dprl.policies._base import Stored
 from dprl.policies._decisions import DEFER, Decisions, Kind, Terms
 from dprl.policies._explain import Explanation
@@ -239,7 +240,7 @@ class RulePolicy(Stored):
         """On which terms it decides."""
         return Terms.of(
             self.parameters, self.provenance, self.certificate,
-            unseen="No rule holds in this state.", elsewhere="No rule holds there.",
+            unseen="No rule holds in this state.", elsewhere=say("No rule holds there."),
         )  # fmt: skip
 
     @property
@@ -260,7 +261,7 @@ class RulePolicy(Stored):
     @property
     def records(self) -> dict[str, str]:
         """Words of a rule → what is on record about it, in words."""
-        return {rule.words: say.record(self, rule) for rule in self.rules}
+        return {rule.words: rule_words.record(self, rule) for rule in self.rules}
 
     @functools.cached_property
     def _flat(self) -> FlatRules:
@@ -276,7 +277,7 @@ class RulePolicy(Stored):
     @functools.cached_property
     def decisions(self) -> Decisions:
         """Its decisions in the regions of its rules, in their order."""
-        return say.decisions_of(self)
+        return rule_words.decisions_of(self)
 
     def rule_of(self, states: Any) -> NDArray[np.int64]:
         """The first rule that holds in each state.
@@ -457,7 +458,7 @@ class RulePolicy(Stored):
             'Rule 1: pressure at most 62. Usually done there is wait (70 %)'
         """
         x = single_state(self.space, state)
-        return say.explanation(self, int(self.rule_of(x)[0]), self.space.words(x[0]))
+        return rule_words.explanation(self, int(self.rule_of(x)[0]), self.space.words(x[0]))
 
     # -- what it would change ----------------------------------------------------------------
 
@@ -485,7 +486,7 @@ class RulePolicy(Stored):
             >>> policy.changes()["where"]
             ['pressure at most 62']
         """
-        return say.rule_table(self, Kind.CHANGE, "changes")
+        return rule_words.rule_table(self, Kind.CHANGE, "changes")
 
     def confirmations(self, *, cases: bool = False) -> Table:
         """The rules whose suggestion is the usual action already.
@@ -510,7 +511,7 @@ class RulePolicy(Stored):
             >>> len(policy.confirmations())
             0
         """
-        return say.rule_table(self, Kind.CONFIRM, "confirmations")
+        return rule_words.rule_table(self, Kind.CONFIRM, "confirmations")
 
     def worth(self) -> Table:
         """What the rules bring, against the share of decisions that they change.
@@ -538,7 +539,7 @@ class RulePolicy(Stored):
             >>> line["share"], line["per change"], round(line["brings in all"], 3)
             (0.2, 0.4, 0.06)
         """
-        return say.worth(self)
+        return rule_words.worth(self)
 
     def situations(self, log: Log) -> list[Situation]:
         """Its changes, one per rule, and the steps of a log in each.
@@ -572,7 +573,7 @@ class RulePolicy(Stored):
         here, rule = self.decisions, self.rule_of(x)
         situations = []
         for r in np.flatnonzero(here.kind == Kind.CHANGE).tolist():
-            rows, words = np.flatnonzero(rule == r), say.where(self, r)
+            rows, words = np.flatnonzero(rule == r), rule_words.where(self, r)
             typical = self._typical(x[rows])
             situations.append(
                 Situation(words, here.states[r], None, typical, rows, rows, 1.0, here, r)
@@ -904,7 +905,7 @@ class RulePolicy(Stored):
 
         return pages.snippet(
             "rules",
-            bands=say.bands(self),
+            bands=rule_words.bands(self),
             tree=picture_of(self) if self.rules else None,
             steps=steps_of(self.summary()),
             stated=self.stated,
@@ -929,7 +930,10 @@ class RulePolicy(Stored):
             >>> policy.sentences()
             ['1. If pressure is at most 62: fluids.', 'Elsewhere: DEFER.']
         """
-        return [*(say.rule_sentence(self, r) for r in range(len(self.rules))), "Elsewhere: DEFER."]
+        return [
+            *(rule_words.rule_sentence(self, r) for r in range(len(self.rules))),
+            say("Elsewhere: DEFER."),
+        ]
 
     def __str__(self) -> str:
         return "\n".join((*self.sentences(), *self.stated))

@@ -66,7 +66,10 @@ def _environment(lang: str = "en") -> Environment:
         finalize=visible,
         trim_blocks=True,
         lstrip_blocks=True,
+        extensions=["jinja2.ext.i18n"],
     )
+    # The callables fill in places themselves: in braces, as sentences of the library have them.
+    made.install_gettext_callables(words, words.ngettext, newstyle=False)  # type: ignore[attr-defined]
     made.globals.update(t=words)
     made.filters.update(
         known=known, number=words.number, percent=words.percent, scale=scale, count=words.count,

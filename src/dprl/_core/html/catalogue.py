@@ -1,18 +1,19 @@
-"""The words of pages in one catalogue: a file per language, and numbers by the same language.
+"""The words of pages: a gettext catalogue per language, and numbers by the same language.
 
-`words/en.toml` and `words/de.toml` have the same keys. A message has places such as {n}; whatever
-is put there is escaped, and a whole number gets the language's thousands. A key that ends in .one
-or .other is one of two forms, for one and for any other number.
+English is what templates and sentences say; `locale/de/LC_MESSAGES/dprl.po` has the German for each
+message, with the same places in braces. What is put into a place of a page is escaped, and a whole
+number gets the language's thousands. Sentences of the library carry their message and values
+(`dprl._core.words`); a text that does not is shown in English, marked as English.
 """
 
 from __future__ import annotations
 
+import ast
 import datetime
 import difflib
 import functools
+import gettext
 import math
-import re
-import tomllib
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,12 +22,12 @@ from typing import Any
 
 from markupsafe import Markup
 
-from dprl._core.html.situations import NUMBER, QUOTED, conditions, situation
-from dprl._core.practice import DIVIDED
+from dprl._core.html.names import NAMES
 from dprl._core.table import Table
+from dprl._core.words import N_, Said, pieces
 from dprl.errors import ParameterError
 
-__all__ = ["LANGUAGES", "Words", "known", "short", "speak", "visible"]
+__all__ = ["LANGUAGES", "Words", "known", "read_po", "short", "speak", "visible"]
 
 LANGUAGES = ("en", "de")
 """The languages that pages can speak."""
@@ -34,12 +35,6 @@ LANGUAGES = ("en", "de")
 LONGEST = 160
 """Largest number of characters of a label or a situation; a longer text is cut and marked."""
 SWAPPED = str.maketrans(",.", ".,")
-SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[A-ZΓ(])")
-"""Where one sentence ends and the next begins."""
-MORE = re.compile(r"\b([\d,]+) more (\d+ %)$")
-"""The last of the shares of actions where practice is divided, where some are not named."""
-LISTS = {"List": r"; (?![^()]*\))", "Names": r", (?![^()]*\))"}
-"""Places that hold a list of words of ours, and what stands between two of them."""
 
 
 def visible(value: Any) -> Any:
@@ -63,28 +58,68 @@ def known(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
+def read_po(source: str) -> dict[str, tuple[str, ...]]:
+    """The messages of a .po file → their forms, one or one for each plural; "" is the header.
+
+    Entries marked as fuzzy, and those without a translation, are left out.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for entry in source.split("\n\n"):
+        said: dict[str, str] = {}
+        word = ""
+        lines = [line for line in entry.splitlines() if not line.startswith("#")]
+        for line in lines:
+            if not line.startswith('"'):
+                word = line.partition(" ")[0]
+            text = line if line.startswith('"') else line.partition(" ")[2]
+            said[word] = said.get(word, "") + ast.literal_eval(text)
+        forms = tuple(own for word, own in said.items() if word.startswith("msgstr"))
+        if "msgid" in said and all(forms) and "\n#, fuzzy" not in f"\n{entry}":
+            found[said["msgid"]] = forms
+    return found
+
+
+class UntranslatedError(LookupError):
+    """A message has no translation."""
+
+
 @dataclass(frozen=True, eq=False)
 class Words:
     """The words and numbers of one language.
 
     Attributes:
         lang: The language, as HTML names it: "en".
-        messages: Key → message with places in braces.
-        sentences: (pattern of an English sentence, how this language says it); empty for English.
+        messages: English message → how this language says it, a form for each plural.
+        plural: Which of the forms a number asks for.
     """
 
     lang: str
-    messages: Mapping[str, str]
-    sentences: tuple[tuple[re.Pattern[str], str], ...] = ()
+    messages: Mapping[str, tuple[str, ...]]
+    plural: Callable[[int], int]
 
-    def __call__(self, key: str, /, **values: Any) -> Markup:
-        """The message of this key with its places filled in; values are escaped."""
+    def __call__(self, message: str, /, **values: Any) -> Markup:
+        """The message in this language with its places filled in; values are escaped."""
         shown = {name: self._shown(value) for name, value in values.items()}
-        return Markup(self.messages[key]).format(**shown)
+        return Markup(self.messages.get(message, (message,))[0]).format(**shown)
 
-    def many(self, key: str, n: int, /, **values: Any) -> Markup:
+    def ngettext(self, one: str, other: str, n: int, /, **values: Any) -> Markup:
         """The form of a message for n things; {n} in it is the number."""
-        return self(f"{key}.{'one' if n == 1 else 'other'}", n=n, **values)
+        shown = {name: self._shown(value) for name, value in {"n": n, **values}.items()}
+        forms = self.messages.get(one, (one, other))
+        return Markup(forms[self.plural(n)]).format(**shown)
+
+    def plain(self, message: str, /, **values: str) -> str:
+        """A message as text, without escaping: for words that are escaped later."""
+        return self.messages.get(message, (message,))[0].format(**values)
+
+    def of(self, kind: str, name: str, /, **values: Any) -> Markup:
+        """What one of several things is called; `dprl._core.html.names` has the kinds."""
+        return self(NAMES[kind][name][0], **values)
+
+    def many_of(self, kind: str, name: str, n: int, /, **values: Any) -> Markup:
+        """A number of one of several things."""
+        one, other = NAMES[kind][name]
+        return self.ngettext(one, other, n, **values)
 
     def _shown(self, value: Any) -> Any:
         if isinstance(value, Markup):
@@ -93,21 +128,24 @@ class Words:
             return self.count(value)
         return visible(str(value))
 
-    def _local(self, text: str) -> str:
-        """A number written as in English, as this language writes it."""
+    # -- numbers -----------------------------------------------------------------------------------
+
+    def write(self, value: float, how: str) -> str:
+        """A number written as a format says, the way of this language."""
+        text = format(value, how)
         return text if self.lang == "en" else text.translate(SWAPPED)
 
     def count(self, value: int) -> str:
         """A whole number with thousands."""
-        return self._local(f"{value:,}")
+        return self.write(value, ",")
 
     def fixed(self, value: float, places: int) -> str:
         """A number with so many digits after the point."""
-        return self._local(f"{value:,.{places}f}")
+        return self.write(value, f",.{places}f")
 
     def general(self, value: float, digits: int = 6) -> str:
         """A number with at most so many digits, and no more than it has."""
-        return self._local(f"{value:.{digits}g}")
+        return self.write(value, f".{digits}g")
 
     def number(self, value: float | str | None, sign: bool = False) -> str:
         """A number as tables show it; – if it is missing. Text (a label) is shown as it is."""
@@ -115,8 +153,12 @@ class Words:
             return value
         if value is None or known(value) is None:
             return "–"
-        text = self._local(Table({"": [value]}).cells()[0][0])
+        text = self.digits(Table({"": [value]}).cells()[0][0])
         return f"+{text}" if sign and value > 0 else text.replace("-", "−")
+
+    def digits(self, text: str) -> str:
+        """A number written as in English, as this language writes it."""
+        return text if self.lang == "en" else text.translate(SWAPPED)
 
     def percent(self, share: float) -> str:
         """A share in per cent; '<1 %' instead of 0, '>99 %' instead of 100 where it is neither."""
@@ -129,58 +171,65 @@ class Words:
 
     def date(self, day: datetime.date) -> str:
         """A date in words."""
-        return str(
-            self("date", day=str(day.day), month=self(f"month.{day.month}"), year=str(day.year))
-        )
+        month = self.of("month", str(day.month))
+        message = N_("{day} {month} {year}")
+        return str(self(message, day=str(day.day), month=month, year=str(day.year)))
+
+    # -- tables ------------------------------------------------------------------------------------
 
     def column(self, name: str) -> str:
         """What people call a column of a table of ours."""
-        return self.messages.get(f"column.{name}", name)
+        return str(self.of("column", name)) if name in NAMES["column"] else name
 
-    def cell(self, name: str, text: str, numeric: bool, features: Sequence[str]) -> Any:
-        """A cell of such a table: numbers as this language writes them, labels as they are."""
+    def cell(
+        self, name: str, text: str, numeric: bool, features: Sequence[str], value: Any = None
+    ) -> Any:
+        """A cell of such a table: numbers as this language writes them, labels as they are.
+
+        Args:
+            name: Its column.
+            text: The value as the table prints it.
+            numeric: Whether it is a number.
+            features: Names of the features; () where states are labels.
+            value: The value itself. Default None: it is a label.
+        """
         if numeric:
-            return self._local(text)
+            return self.digits(text)
         if name == "kind":
-            return self.messages.get(f"cell.{text}", text)
+            return self.of("cell", text) if text in NAMES["cell"] else text
+        if isinstance(value, Said):
+            return self.situation(value, features, short)
         if name == "why":
             return self.quote(text)
         return self.situation(text, features) if name in ("where", "state") else text
 
-    def usual(self, label: Any, actions: Sequence[Any] = ()) -> str:
-        """The usual action, or two with half of the share each; or that practice is divided.
+    # -- sentences of the library ------------------------------------------------------------------
 
-        Args:
-            label: The action; "a or b" where two have half of the share each.
-            actions: All actions, by which two are told from one.
+    def text(self, text: str) -> str:
+        """A sentence of the library in this language, as plain text.
+
+        Raises:
+            UntranslatedError: A message in it has no translation.
         """
-        if label == DIVIDED:
-            return self.messages["changes.divided"]
-        text, names = str(label), {str(action) for action in actions}
-        for hit in re.finditer(" or ", text):
-            both = text[: hit.start()], text[hit.end() :]
-            if text not in names and names.issuperset(both):
-                return self.messages["where.or"].join(both)
-        return text
-
-    def ahead(self, words: str) -> str:
-        """What came next in a case, with its last words in this language."""
-        if words == "end":
-            return str(self("case.end"))
-        hit = re.search(r"… ([\d,]+) more$", words)
-        if hit is None:
-            return words
-        return words[: hit.start()] + str(self("case.more", n=self.digits(hit[1])))
-
-    def digits(self, text: str) -> str:
-        """A text such as "99.9 %" with its digits as this language writes them."""
-        return self._local(text)
-
-    def begin(self, sentence: Any) -> Any:
-        """A sentence with a capital letter at its beginning."""
-        if isinstance(sentence, Markup) and sentence.startswith("<span"):
-            return sentence  # a quotation
-        return sentence[:1].upper() + sentence[1:]
+        if not isinstance(text, Said):
+            return str(visible(text))
+        if text.parts:
+            return self.text(text.between).join(self.text(part) for part in text.parts)
+        own: tuple[str, ...] = (text.message, text.other) if text.other else (text.message,)
+        if self.lang != "en":
+            if text.message not in self.messages:
+                raise UntranslatedError(text.message)
+            own = self.messages[text.message]
+        chosen = own[self.plural(text.values.get("n", 1))] if text.other else own[0]
+        if not text.values:
+            return chosen
+        line = ""
+        for words, name, how in pieces(chosen):
+            line += words
+            if name is not None:
+                value = text.values[name]
+                line += self.text(value) if isinstance(value, str) else self.write(value, how)
+        return line
 
     def quote(self, text: Any) -> Any:
         """What the library wrote, in this language; or all of it as it is, marked as English.
@@ -189,10 +238,26 @@ class Words:
         """
         if self.lang == "en" or isinstance(text, Markup) or not isinstance(text, str) or not text:
             return text
-        parts = self._whole(text)
-        if parts is None:
-            return Markup('<span lang="en">{}</span>').format(visible(text))
-        return parts
+        own = self._own(text)
+        return self._english(text) if own is None else Markup("{}").format(own)
+
+    def _own(self, text: str) -> str | None:
+        """A sentence in this language; None where it cannot be said in it."""
+        if not isinstance(text, Said):
+            return None
+        try:
+            return self.text(text)
+        except UntranslatedError:
+            return None
+
+    def _english(self, text: str) -> Markup:
+        return Markup('<span lang="en">{}</span>').format(visible(text))
+
+    def begin(self, sentence: Any) -> Any:
+        """A sentence with a capital letter at its beginning."""
+        if isinstance(sentence, Markup) and sentence.startswith("<span"):
+            return sentence  # a quotation
+        return sentence[:1].upper() + sentence[1:]
 
     def situation(
         self, words: str, features: Sequence[str], cut: Callable[[str], str] = str
@@ -204,91 +269,15 @@ class Words:
             features: Names of the features; () where states are labels.
             cut: Makes long words short.
         """
-        if self.lang == "en" or not features:
+        if self.lang == "en" or (not features and not isinstance(words, Said)):
             return cut(words)
-        own = situation(words, features, self.messages, self._local)
-        if own is None:
-            return Markup('<span lang="en">{}</span>').format(visible(cut(words)))
-        return cut(own)
+        own = self._own(words)
+        return self._english(cut(words)) if own is None else cut(own)
 
-    def plain(self, key: str, **values: str) -> str:
-        """A message as text, without escaping: for words that are escaped later."""
-        return self.messages[key].format(**values)
-
-    def condition(self, words: str, features: Sequence[str]) -> str:
-        """A condition of a rule as plain text in this language; as it is where it is none."""
-        own = None
-        if self.lang != "en":
-            own = conditions(words, features, self.messages, self._local)
-        return words if own is None else own
-
-    def part(self, part: str) -> Any:
-        """What stands in a place of a sentence: a number, words of ours, or a label."""
-        if NUMBER.fullmatch(part):
-            return self._local(part)
-        translated = self._one(part)
-        return visible(part) if translated is None else translated
-
-    def _whole(self, text: str) -> Markup | None:
-        """A text sentence by sentence, else at once; None where neither has a translation."""
-        one_by_one = [self._one(sentence) for sentence in SENTENCES.split(text)]
-        if None not in one_by_one:
-            return Markup(" ").join(one for one in one_by_one if one is not None)
-        return self._one(text)
-
-    def _one(self, sentence: str) -> Markup | None:
-        """A sentence of the library in this language; None where there is no translation."""
-        for pattern, message in self.sentences:
-            if hit := pattern.fullmatch(sentence):
-                parts = {name: self._place(name, text) for name, text in hit.groupdict().items()}
-                if None not in parts.values():
-                    return Markup(message).format(**{n.rstrip("_"): p for n, p in parts.items()})
-        return None
-
-    def _place(self, name: str, text: str) -> Any:
-        """What stands in a place: a number, a list, words of ours, or a label; None if unknown."""
-        if name.endswith("_"):
-            return self._local(text)
-        if not name[0].isupper():
-            return visible(text)
-        if name == "Rule":
-            return conditions(text, None, self.messages, self._local)
-        if name == "Shares":  # labels, each with its share
-            return visible(MORE.sub(lambda hit: self.messages["fig.more-shares"].format(
-                n=self._local(hit[1]), share=hit[2]), text))  # fmt: skip
-        parts = [self._one(part) for part in re.split(LISTS[name], text)] if name in LISTS else []
-        if parts:
-            joined = "; " if name == "List" else ", "
-            return None if None in parts else Markup(joined).join(p for p in parts if p is not None)
-        return self._one(text)
-
-
-def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, str]:
-    keys: dict[str, str] = {}
-    for name, value in table.items():
-        if isinstance(value, dict):
-            keys |= _flat(value, f"{before}{name}.")
-        else:
-            keys[before + name] = value
-    return keys
-
-
-def _pattern(sentence: str) -> re.Pattern[str]:
-    """A regular expression for an English sentence with places; see words/de.sentences.toml."""
-    parts = re.split(r"\{(\w+#?)\}", sentence)
-    text = ""
-    for i, part in enumerate(parts):
-        if i % 2 == 0:
-            text += re.escape(part)
-        elif part.endswith("#"):
-            text += f"(?P<{part[:-1]}_>{NUMBER.pattern})"
-        elif part == "Rule":
-            text += rf'(?P<Rule>(?:{QUOTED}|[^"])+?)'
-        elif part[0].isupper():
-            text += f"(?P<{part}>.+?)"
-        else:  # a label; one that looks like the end of a sentence or of a list has no translation
-            text += rf"(?P<{part}>(?:(?![.!?;]\s|[()]).)+?)"
-    return re.compile(text, re.DOTALL)
+    def part(self, words: Any) -> str:
+        """Words of ours or a label, in this language where they are ours."""
+        own = self._own(words) if self.lang != "en" else None
+        return str(visible(words)) if own is None else own
 
 
 @functools.cache
@@ -308,11 +297,9 @@ def speak(lang: str) -> Words:
             f"languages are {', '.join(LANGUAGES)}",
             f"Say {near[0] if near else LANGUAGES[0]!r}, or another one of them.",
         )
-    sentences = {} if lang == "en" else _table(f"{lang}.sentences")
-    pairs = tuple((_pattern(english), own) for english, own in sentences.items())
-    return Words(lang, _flat(_table(lang)), pairs)
-
-
-def _table(name: str) -> dict[str, Any]:
-    source = resources.files("dprl._core.html").joinpath(f"words/{name}.toml")
-    return tomllib.loads(source.read_text(encoding="utf-8"))
+    if lang == "en":
+        return Words(lang, {}, lambda n: int(n != 1))
+    source = resources.files("dprl._core.html").joinpath(f"locale/{lang}/LC_MESSAGES/dprl.po")
+    messages = read_po(source.read_text(encoding="utf-8"))
+    formula = messages.pop("")[0].split("plural=")[1].split(";")[0]
+    return Words(lang, messages, gettext.c2py(formula))

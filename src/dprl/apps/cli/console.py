@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from dprl._core.table import CONTROLS, Table, harmless, to_json_value
+from dprl._core.words import said_by
 from dprl.apps.cli.wording import error_in_options, in_options
 from dprl.errors import DprlError
 
@@ -58,7 +59,7 @@ def warned() -> Iterator[list[str]]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield lines
-        lines += [in_options(str(w.message)) for w in caught]
+        lines += [in_options(said_by(w)) for w in caught]
 
 
 @contextlib.contextmanager

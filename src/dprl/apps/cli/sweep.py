@@ -138,7 +138,7 @@ def sweep(
         )
     if "radius" in others or "n_min" in others:
         raise ParameterError(
-            "n_min and radius have options of their own.", do="Say --n-min 10 20, --radius 1 2."
+            "--n-min and --radius are options of their own.", do="Say --n-min 10 20, --radius 1 2."
         )
     learner = learning.make(
         n_min[0] if n_min else None, radius[0] if radius else None, seed=seed, own_seed=False

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from dprl._core.words import either, worded
 from dprl.apps.serve.answers import Answers
 from dprl.apps.serve.feedback import identifier
 from dprl.apps.serve.fhir import ONE, LackingError, Source
@@ -159,8 +160,10 @@ class Hooks:
                 raise ParameterError(
                     f"{value.key!r} may be missing, says the description, and the policy says "
                     "nothing about a missing one.",
-                    do="Leave 'gaps' out, or fit a policy that takes gaps "
-                    '(missing="flag" or "median", or rules).',
+                    do=worded(
+                        "Leave 'gaps' out, or fit a policy that takes gaps ({choice}, or rules).",
+                        choice=either('missing="flag" or "median"', "--missing flag or median"),
+                    ),
                 )
 
     # -- discovery and calls -----------------------------------------------------------------------

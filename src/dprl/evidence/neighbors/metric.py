@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import either, option, worded
 from dprl.errors import LogError, ParameterError
 from dprl.evidence.neighbors.scales import SCALES
 from dprl.logs._encoding import encoding_of
@@ -118,7 +119,10 @@ class Metric:
         if log.features is None:
             raise LogError(
                 f"this log's states are {log.n_states} labels, not numeric features.",
-                do="Distances need features: pass state=['name', ...] or 'x_*' when reading.",
+                do=worded(
+                    "Distances need features: pass {choice} when reading.",
+                    choice=either("state=['name', ...] or 'x_*'", "--state name"),
+                ),
             )
         names, x = log.feature_names, plain_features(log)
         weight, categories, flags = np.ones(len(names)), _categories(log), _flags(log)
@@ -177,7 +181,9 @@ class Metric:
         if named.of is None:
             return np.ones(len(names)), ()
         if not len(x):
-            raise LogError(f"scale={self.scale!r} needs at least one step.")
+            raise LogError(
+                worded("{scale} needs at least one step.", scale=option("scale", self.scale))
+            )
         spread = named.of(x)
         lacking = np.flatnonzero((spread == 0) & (np.ptp(x, axis=0) > 0)) if named.lacks else ()
         notes = [f"{names[i]!r} {named.lacks}: scaled by its std." for i in lacking]

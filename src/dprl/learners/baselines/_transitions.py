@@ -19,6 +19,7 @@ from dprl._core.checks import (
     check_radius,
     check_whole,
 )
+from dprl._core.words import either, option, worded
 from dprl.errors import LogError, ParameterError
 from dprl.evidence.neighbors.metric import FittedMetric, Metric
 from dprl.evidence.neighbors.samples import Points
@@ -77,7 +78,10 @@ def transitions(log: Log, metric: Metric, gamma: float, cut: Cut | None) -> Tran
     if log.available is not None:
         raise LogError(
             "the baselines do not take into account which actions were available.",
-            do="Read the log without available=, and see that what they suggest can be done.",
+            do=worded(
+                "Read the log without {available}, and see that what they suggest can be done.",
+                available=option("available"),
+            ),
         )
     fitted = metric.fit(log)
     log = settle(log, gamma, cut).gathered()
@@ -153,14 +157,18 @@ def _check_cut(cut: Cut | None) -> None:
     check_cut(cut)
     if cut == "bootstrap":
         raise ParameterError(
-            "cut='bootstrap' needs labelled states.", do="Use cut='drop' or 'terminal'."
+            worded("{cut} needs labelled states.", cut=option("cut", "bootstrap")),
+            do=worded(
+                "Use {choice}.", choice=either("cut='drop' or 'terminal'", "--cut drop or terminal")
+            ),
         )
 
 
 def _check_metric(metric: object) -> None:
     if not isinstance(metric, Metric):
         raise ParameterError(
-            f"metric must be a Metric; got {metric!r}.", do="Metric(scale='std'), say."
+            f"metric must be a Metric; got {metric!r}.",
+            do=worded("Metric({scale}), say.", scale=option("scale", "std")),
         )
 
 

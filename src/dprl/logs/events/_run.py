@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dprl._core.limits import said_if_short
+from dprl._core.words import option, worded
 from dprl.errors import LogError, interruptible
 from dprl.logs._sources import quoted
 from dprl.logs.events._episodes import load_table, make_decisions, make_spans
@@ -36,8 +37,11 @@ def speaking(doing: str, where: str) -> Iterator[None]:
         with interruptible(), said_if_short(doing, where):
             yield
     except duckdb.OutOfMemoryException as error:
-        raise LogError(f"the memory limit is too small for {doing}.", str(error).splitlines()[0],
-                       "Give it more (memory='8GB'), or fewer threads.") from error  # fmt: skip
+        raise LogError(
+            f"the memory limit is too small for {doing}.",
+            str(error).splitlines()[0],
+            worded("Give it more ({memory}), or fewer threads.", memory=option("memory", "8GB")),
+        ) from error
     except duckdb.OutOfRangeException as error:
         raise LogError(
             "values are too large to be added.",

@@ -24,9 +24,9 @@ from pathlib import Path
 import numpy as np
 
 import dprl
-from dprl._core.cluster_start import connect
+from dprl._core.cluster import connect
 from dprl.evidence.neighbors import Engine, Points
-from dprl.evidence.neighbors._spread_engine import SpreadEngine
+from dprl.evidence.neighbors.engines import SpreadEngine
 from dprl.logs.parts import ROOM, in_turn, parts_of
 from out_of_core import ACTIONS, LENGTH, STATES, write_log
 

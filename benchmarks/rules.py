@@ -64,7 +64,7 @@ def ward(steps: int):
 def one_fit(depth: int) -> dict:
     """Seconds (wall, CPU) of a fit by stage: in this process, which must be a fresh one."""
     import dprl
-    from dprl.learners import rules
+    from dprl.learners.rules import learner as rules
 
     spent: dict[str, list[float]] = {}
     last = ["", 0.0, 0.0]
@@ -108,7 +108,7 @@ def one_fit(depth: int) -> dict:
 
 def scores(world: str, rows: int) -> tuple:
     """Features, scores with the true probabilities, actions, and the bins of the features."""
-    from dprl.planning.policy_tree import Bins
+    from dprl.planning.tree import Bins
 
     rng = np.random.default_rng(1)
     x, p, action = practice(rng, rows)
@@ -121,7 +121,7 @@ def scores(world: str, rows: int) -> tuple:
 
 def our_trees(world: str, rows: int, folder: Path) -> list[dict]:
     """Seconds and values of the search; the scores are left in a file."""
-    from dprl.planning.policy_tree import best_tree, leaves
+    from dprl.planning.tree import best_tree, leaves
 
     x, psi, took, bins = scores(world, rows)
     np.savez(folder / f"{world}.npz", x=x, codes=bins.codes.astype(np.float64), psi=psi)

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 import dprl
-import dprl.logs._also
 import dprl.logs.log
+import dprl.logs.reading.also
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
@@ -17,7 +17,7 @@ import inventories  # noqa: E402
 
 # The type of a field that is imported for type checkers only: without it autodoc writes the
 # annotations of all fields of `Log` as they stand.
-dprl.logs.log.Also = dprl.logs._also.Also
+dprl.logs.log.Also = dprl.logs.reading.also.Also
 
 project = "dprl"
 copyright = "2026, The dprl developers"

@@ -95,7 +95,7 @@ def two():
     pytest.importorskip("distributed")
     import dask
 
-    from dprl._core.cluster_start import connect
+    from dprl._core.cluster import connect
 
     with dask.config.set(QUIET), connect(2) as cluster:
         yield cluster

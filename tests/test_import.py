@@ -21,7 +21,7 @@ def test_import_loads_nothing_heavy():
 
 
 def test_acting_needs_no_compiler():
-    code = "import sys; from dprl.policies._load import load; print('numba' in sys.modules)"
+    code = "import sys; from dprl.policies.loading import load; print('numba' in sys.modules)"
     assert python(code).strip() == "False"
 
 

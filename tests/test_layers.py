@@ -112,7 +112,6 @@ def test_dprl_works_where_the_studies_are_not():
     assert done.stdout.strip() == "['fit']"
 
 
-@pytest.mark.xfail(strict=False, reason="the folders are still to be made smaller")
 def test_folders_stay_small():
     files = collections.Counter(path.parent.relative_to(SRC.parent) for path in MODULES)
     large = {str(folder): n for folder, n in files.items() if n > FILES_IN_A_FOLDER}
@@ -133,7 +132,6 @@ def lone_modules():
                 yield path, user
 
 
-@pytest.mark.xfail(strict=False, reason="the modules are still to be folded into their importers")
 def test_a_module_that_only_one_other_imports_says_why():
     silent = [
         f"{dotted(path)} (by {user})"

@@ -34,11 +34,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import icu  # noqa: E402
 import numpy as np  # noqa: E402
 
-from dprl.evidence.neighbors._device import (
-    DeviceCargo,  # noqa: E402
-    Index,  # noqa: E402
-)
-from dprl.evidence.neighbors._rotation import Sketch, ask  # noqa: E402
+from dprl.evidence.neighbors.device import DeviceCargo, Index
+from dprl.evidence.neighbors.metric import Sketch, ask  # noqa: E402
 
 try:
     from dprl.evidence.neighbors import Engine, Points

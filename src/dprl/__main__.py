@@ -6,8 +6,6 @@ import sys
 from threading import Timer
 from types import FrameType
 
-__all__ = ["main"]
-
 RETRY = 0.05
 """Seconds after which a Ctrl-C that came during an import is sent again."""
 

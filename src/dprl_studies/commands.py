@@ -14,16 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from dprl._core.disk import check_target
-from dprl.apps.cli._app import command
-from dprl.apps.cli.console import complain, progress, show
+from dprl.apps.cli.console import command, complain, progress, show
 from dprl.apps.cli.options import Cluster, Json, MaybeWhole, Whole
 from dprl.errors import PackageError
 from dprl_studies import paper
 
 if TYPE_CHECKING:
     from dprl_studies.harness import Experiment, Result
-
-__all__ = ["group", "reproduce"]
 
 
 def _listed() -> str:
@@ -155,7 +152,7 @@ def _run(
         )  # fmt: skip
         title = paper.entry(name).review
         if title:
-            from dprl.apps._report import report as write_report
+            from dprl.apps.reports._report import report as write_report
 
             tell("review report", 0.0)
             policy, test = paper.reviewed(name, result.folder, seed)

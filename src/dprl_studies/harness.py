@@ -35,14 +35,13 @@ import numpy as np
 
 from dprl._core import plot
 from dprl._core.checks import check_seed, check_whole
-from dprl._core.cluster_start import connect
+from dprl._core.cluster import connect, source_digest
 from dprl._core.disk import check_target, replacing, together
-from dprl._core.source import source_digest
 from dprl._core.table import Table
 from dprl._core.version import __version__
 from dprl.errors import ParameterError
-from dprl.logs._files import Progress
-from dprl.logs._parquet import Row, Rows, read_rows, write_rows
+from dprl.logs.reading.files import Progress
+from dprl.logs.reading.tables import Row, Rows, read_rows, write_rows
 
 __all__ = ["Experiment", "Result", "Row", "Rows", "Setting", "by", "reproduce", "table_of"]
 

@@ -12,8 +12,8 @@ import pytest
 from dask_processes import Dies
 
 import dprl
-from dprl._core import cluster_tasks
-from dprl._core.cluster_start import connect
+from dprl._core import cluster as cluster_tasks
+from dprl._core.cluster import connect
 from dprl.logs.parts import parts_of
 
 pytest.importorskip("distributed")

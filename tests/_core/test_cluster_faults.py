@@ -14,7 +14,7 @@ import pytest
 from dask_processes import ENV, Dies, processes
 
 import dprl
-from dprl._core.cluster_start import connect
+from dprl._core.cluster import connect
 from dprl.logs.parts import parts_of
 
 pytest.importorskip("distributed")
@@ -131,7 +131,7 @@ CLIENT = """
 import sys, dprl
 from test_cluster_faults import slow_rows
 from dprl.logs.parts import parts_of
-from dprl._core.cluster_start import connect
+from dprl._core.cluster import connect
 import operator
 log = dprl.envs.care_pathway().sample(200, seed=3)
 with connect(sys.argv[1]) as cluster:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from dprl._core.confounding import (
+from dprl._core.inference import (
     GAMMAS,
     MOST,
     breakdown,

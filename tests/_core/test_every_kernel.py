@@ -54,9 +54,9 @@ def being_sure():
     log = dprl.envs.soft().sample(4, seed=0)
     for evidence in ("model", "excursions"):
         dprl.Confident(gamma=0.9, evidence=evidence, check=False, cut="terminal").fit(log)
-    from dprl.evidence.tabular import count
+    from dprl.evidence.counts import count
     from dprl.planning.advantages import Noise, over_usual
-    from dprl.planning.transitions import count_transitions
+    from dprl.planning.model import count_transitions
 
     n = count(log, 0.9)[0].pair.n
     noise = Noise.draw(*n.shape, draws=4)
@@ -66,20 +66,20 @@ def being_sure():
 
 
 def cutting_features():
-    from dprl.planning.policy_tree import Bins, best_tree
+    from dprl.planning.tree import Bins, best_tree
 
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 2))
     X[::7, 0] = np.nan
     psi, took = rng.normal(size=(60, 2)), rng.integers(0, 2, 60).astype(np.int32)
     best_tree(Bins.of(X, 3), psi, took, depth=2, kappa=np.ones(2), least=2)
-    from dprl.evidence._stack import stack_weights
+    from dprl.evidence.models import stack_weights
 
     stack_weights(np.random.default_rng(0).uniform(0.1, 1.0, (20, 3)))
 
 
 def merging():
-    from dprl.evidence import tabular
+    from dprl.evidence import counts as tabular
     from dprl.logs.returns import span
 
     log = labelled()
@@ -144,9 +144,8 @@ def certifying():
     learner = dprl.DPRLDiscrete(n_min=5, gamma=1.0)
     log = to_log(rows)
     dprl.gate(learner, log, delta=0.2, value_range=(0, 1))
-    from dprl.certificate._evalue import differences
-    from dprl.certificate._histograms import histograms
-    from dprl.certificate._reach import partings
+    from dprl.certificate.evalues import differences, histograms
+    from dprl.certificate.gain import partings
 
     differences(histograms(log, 1.0, (0, 1)), [1], 0.2)
     partings(log, np.array([1], np.int32), 0.9)
@@ -166,7 +165,7 @@ def looking_back():
 
 
 def giving_credit():
-    from dprl.evidence.credit import credit
+    from dprl.evidence.excursions import credit
 
     log = labelled(2).take([1, 2, 4])
     V = np.random.default_rng(0).normal(size=log.n_steps)
@@ -196,7 +195,7 @@ def ruling():
 
 def reading():
     """A file whose rows stand in no order, read as a large one is."""
-    from dprl.logs import _row_facts
+    from dprl.logs.reading import columns as _row_facts
 
     rng = np.random.default_rng(0)
     episode = rng.permutation(np.repeat(3 * np.arange(12), 5))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dprl
 from conftest import to_log
-from dprl._core.intervals import contrast, contrast_of, newcombe, welch
+from dprl._core.inference import contrast, contrast_of, newcombe, welch
 from dprl_studies.paper import contrasts
 
 SIDE = st.one_of(

@@ -12,7 +12,7 @@ import dprl
 from conftest import to_log
 from dprl._core import compiled
 from dprl._core.compiled import bit, in_parts, parts
-from dprl.evidence import tabular
+from dprl.evidence import counts as tabular
 
 
 @pytest.mark.filterwarnings("ignore::dprl.errors.LabelWarning")

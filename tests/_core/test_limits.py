@@ -14,12 +14,12 @@ from ward import Ward
 
 import dprl
 from conftest import options
-from dprl._core import limits
+from dprl._core import disk as limits
 from dprl._core.disk import check_target, replacing
 from dprl.errors import LogError, ParameterError
-from dprl.evidence.tabular import evidence
-from dprl.logs._files import Files
-from dprl.logs._table_file import TableFile
+from dprl.evidence.counts import evidence
+from dprl.logs.reading.files import Files
+from dprl.logs.reading.tables import TableFile
 from dprl_studies import icu
 
 PARTS = {"episode": "e", "state": "s", "action": "a", "reward": "r"}

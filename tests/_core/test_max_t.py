@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dprl._core.max_t import cluster_parts, max_t
+from dprl._core.inference import cluster_parts, max_t
 
 
 def data(seed, groups=60, K=4, shift=0.0):
@@ -68,7 +68,7 @@ def test_the_seed_decides_everything():
 def test_draws_in_parts_are_the_same_draws(monkeypatch):
     mean, parts = data(3)
     whole = max_t(mean, parts, level=0.05, draws=499)
-    monkeypatch.setattr("dprl._core.max_t.SOME", 100)
+    monkeypatch.setattr("dprl._core.inference.SOME", 100)
     some = max_t(mean, parts, level=0.05, draws=499)
     assert whole.p.tolist() == some.p.tolist()
     np.testing.assert_allclose(whole.low, some.low, rtol=1e-12)

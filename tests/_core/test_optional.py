@@ -25,7 +25,7 @@ GUARDED = {
     "dprl/planning/_gym.py": {"gymnasium"},
     "dprl_studies/paper/gridworld.py": {"matplotlib"},
     "dprl_studies/paper/contest.py": {"matplotlib"},
-    "dprl/apps/_connections.py": {"uvicorn"},
+    "dprl/apps/connections.py": {"uvicorn"},
     "dprl/apps/review/app.py": {"starlette"},
     "dprl/apps/serve/app.py": {"starlette"},
     "dprl/apps/serve/replies.py": {"starlette"},

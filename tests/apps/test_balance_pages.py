@@ -12,8 +12,8 @@ from thinned import COLUMNS, trial
 import dprl
 from conftest import options
 from dprl._core.html import render
-from dprl.apps._changes import describe_changes
-from dprl.apps.review.command import open_review
+from dprl.apps.reports.changes import describe_changes
+from dprl.apps.review.app import open_review
 
 DAY = datetime.date(2026, 1, 31)
 

@@ -26,9 +26,8 @@ from starlette.testclient import TestClient
 from test_serve import numbers, ready
 
 from dprl.apps.serve.app import serve_app
-from dprl.apps.serve.fhir import LackingError, Source
-from dprl.apps.serve.hooks import Hooks
-from dprl.apps.serve.records import Audit, Records, check_audit
+from dprl.apps.serve.audit import Audit, Records, check_audit
+from dprl.apps.serve.hooks import Hooks, LackingError, Source
 
 LOINC = "http://loinc.org"
 SERVICE = {
@@ -402,7 +401,7 @@ def test_feedback_on_what_was_never_given_is_stored_and_marked(site):
 
 
 def test_cards_are_looked_for_from_the_end_of_the_audit(tmp_path, monkeypatch):
-    from dprl.apps.serve import feedback
+    from dprl.apps.serve import hooks as feedback
 
     cards = [str(uuid.UUID(int=i)) for i in range(40)]
     entries = [{"event": "answer", "card": c, "suggestion": c[::-1], "x": "é" * 30} for c in cards]
@@ -468,7 +467,7 @@ def test_feedback_that_is_not_stored_is_said_not_to_be(site, monkeypatch):
 
     before = audit.read_bytes()
     with monkeypatch.context() as disk:
-        disk.setattr("dprl.apps.serve.records.os.write", full)
+        disk.setattr("dprl.apps.serve.audit.os.write", full)
         answer = feed(client, ACCEPTED)
         assert answer.status_code == 503
         assert "could not be stored" in answer.json()["error"]["what"]

@@ -10,8 +10,7 @@ import time
 
 import pytest
 
-from dprl.apps.serve.audit import Audit
-from dprl.apps.serve.audit_reading import check_audit
+from dprl.apps.serve.audit import Audit, check_audit
 
 OLD, NEW = "a" * 64, "b" * 64
 

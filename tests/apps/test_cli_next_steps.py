@@ -11,8 +11,8 @@ import pytest
 
 import dprl
 from conftest import COLUMNS, options, to_log
-from dprl.apps.cli.explain import _pairs
-from dprl.apps.cli.next_steps import after_vacuous
+from dprl.apps.cli.certifying import after_vacuous
+from dprl.apps.cli.policies import _pairs
 
 COLUMNS_OF = options(COLUMNS)
 

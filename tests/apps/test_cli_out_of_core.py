@@ -11,7 +11,7 @@ import sys
 import pytest
 
 import dprl
-from dprl.apps.cli import out_of_core
+from dprl.apps.cli import options as out_of_core
 from dprl.apps.cli.main import main
 
 COLUMNS = ["--episode", "episode", "--time", "time", "--state", "state", "--action", "action",
@@ -44,8 +44,8 @@ def test_the_policy_is_the_same_file(arms, tmp_path, capsys):
 
 
 def test_it_is_chosen_where_the_log_would_not_fit(arms, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("dprl._core.limits.available_memory", lambda: 60_000.0)
-    monkeypatch.setattr("dprl.logs._scan.available_memory", lambda: 4e9)
+    monkeypatch.setattr("dprl._core.disk.available_memory", lambda: 60_000.0)
+    monkeypatch.setattr("dprl.logs.reading.scan.available_memory", lambda: 4e9)
     assert fit(arms, tmp_path / "policy.dprl", "--json") == 0
     said_by = capsys.readouterr()
     assert said_by.err == (

@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import dprl
-from dprl.apps._changes import describe_changes
+from dprl.apps.reports.changes import describe_changes
 from dprl.apps.review.app import review_app
 from dprl.apps.review.verdicts import Verdicts
 from dprl.apps.serve.app import serve_app
@@ -182,7 +182,7 @@ def test_a_veto_is_not_said_to_decide_nothing(sure, held, tmp_path):
 
 
 def test_changes_in_a_line_each_carry_it_too(tmp_path, monkeypatch, sure, held):
-    monkeypatch.setattr("dprl.apps._report.WHOLE", 1)
+    monkeypatch.setattr("dprl.apps.reports._report.WHOLE", 1)
     page = flat(written(sure, held, tmp_path))
     second = describe_changes(sure, held).changes[1].sure
     assert "In the model (standard error, at least)" in page

@@ -21,8 +21,7 @@ pytest.importorskip("uvicorn", reason="uvicorn is not installed (dprl[serve])")
 
 import uvicorn
 
-from dprl.apps import _connections as connections
-from dprl.apps import _web as web
+from dprl.apps import connections, web
 from dprl.apps.serve.app import serve_app
 
 TOKEN = "a-token-nobody-guesses"

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 import dprl
 from conftest import options
-from dprl.apps._changes import describe_changes
+from dprl.apps.reports.changes import describe_changes
 from dprl.apps.review.app import review_app
 from dprl.apps.review.verdicts import Verdicts
 from dprl.apps.serve.answers import Answers

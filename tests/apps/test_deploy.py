@@ -26,9 +26,9 @@ pytest.importorskip("uvicorn", reason="uvicorn is not installed (dprl[serve])")
 
 from test_servers import running, until_ready
 
-from dprl.apps.cli.main import app
+from dprl.apps.cli.console import app
 from dprl.apps.serve.metrics import Metrics
-from dprl.policies._signature import REQUIRED
+from dprl.policies.file import REQUIRED_KEYS as REQUIRED
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 WHERE = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"

@@ -12,9 +12,9 @@ from test_gate_cells import LEARNER, UNIT, ward
 
 import dprl
 from conftest import random_episodes, to_log
-from dprl.apps._changes import describe_changes
+from dprl.apps.reports.changes import describe_changes
 from dprl.evidence.neighbors.engine import Engine
-from dprl.policies._explain import reason, usual_words
+from dprl.policies.explain import reason, usual_words
 
 RAW = dprl.Metric(scale="none")
 

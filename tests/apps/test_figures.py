@@ -9,7 +9,7 @@ import pytest
 
 import dprl
 from dprl import figures
-from dprl.logs._parquet import read_rows
+from dprl.logs.reading.tables import read_rows
 
 
 @functools.cache

@@ -15,11 +15,11 @@ from starlette.testclient import TestClient
 
 import dprl
 from conftest import options
-from dprl.apps._changes import describe_changes
+from dprl.apps.reports.changes import describe_changes
 from dprl.apps.review.app import review_app
 from dprl.apps.review.verdicts import Verdicts
 from dprl.apps.serve.answers import Answers
-from dprl.policies._explain import luck_words
+from dprl.policies.explain import luck_words
 
 COLUMNS = {"episode": "patient", "state": "stage", "action": "drug", "reward": "score"}
 GOLDEN = Path(__file__).parents[1] / "policies" / "golden"
@@ -204,7 +204,7 @@ def test_over_features_it_speaks_of_training_points(tmp_path, monkeypatch):
     part = policy.limited_to(policy.situations(log)[:1])
     assert "training points the policy it was taken from makes" in part.luck.sentence
 
-    monkeypatch.setattr("dprl.learners._neighbor_luck.LARGEST", 50)
+    monkeypatch.setattr("dprl.learners.continuous.LARGEST", 50)
     words = str(learner.fit(log)).splitlines()[1]
     assert words.startswith("How many of its changes are luck was not counted: ")
     assert words.endswith(" training points are too many to shuffle.")

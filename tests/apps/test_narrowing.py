@@ -14,11 +14,10 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 import dprl
-from dprl.apps._changes import describe_changes
+from dprl.apps.reports.changes import describe_changes
 from dprl.apps.review import verdicts as kept
-from dprl.apps.review.command import open_review
-from dprl.apps.review.export import write_approved
-from dprl.apps.review.verdicts import Verdicts, statuses
+from dprl.apps.review.app import open_review
+from dprl.apps.review.verdicts import Verdicts, statuses, write_approved
 from dprl.learners import HeldOut
 
 pytest.importorskip("starlette", reason="starlette is not installed (dprl[serve])")

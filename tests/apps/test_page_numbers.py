@@ -12,8 +12,8 @@ from test_report import flat
 
 import dprl
 from conftest import to_log
-from dprl.apps._changes import describe_changes
-from dprl.apps._report import report
+from dprl.apps.reports._report import report
+from dprl.apps.reports.changes import describe_changes
 from dprl.errors import ParameterError
 from dprl.logs.log import CUT, TERMINAL
 

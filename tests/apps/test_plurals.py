@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conftest import COLUMNS, options
-from dprl._core.plural import form, many
+from dprl._core.table import form, many
 
 ONE_OF_MANY = re.compile(
     r"(?<![\d.,])\b1 (?!survives|has|is|was)"

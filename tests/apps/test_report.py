@@ -19,10 +19,9 @@ from test_gate_cells import LEARNER, UNIT, ward
 import dprl
 from conftest import to_log
 from dprl._core.html import _environment, scale
-from dprl.apps import _report as reporting
-from dprl.apps._change import Check
-from dprl.apps._changes import describe_changes
-from dprl.apps._report import LIMIT, LISTED, WHOLE, report, verdict
+from dprl.apps.reports import _report as reporting
+from dprl.apps.reports._report import LIMIT, LISTED, WHOLE, report, verdict
+from dprl.apps.reports.changes import Check, describe_changes
 from dprl.policies.certificate import down
 
 HOSTILE = "<script>alert(1)</script>\"'&\u202e"

@@ -16,10 +16,9 @@ from test_gate_cells import LEARNER, UNIT, ward
 import dprl
 from conftest import to_log
 from dprl._core.html import number, percent, render, visible
-from dprl.apps._changes import describe_changes
-from dprl.apps.review import export
-from dprl.apps.review.export import audit, cell, write_approved
-from dprl.apps.review.verdicts import Verdicts
+from dprl.apps.reports.changes import describe_changes
+from dprl.apps.review import verdicts as export
+from dprl.apps.review.verdicts import Verdicts, audit, cell, write_approved
 from dprl.policies.certificate import down
 
 pytest.importorskip("starlette", reason="starlette is not installed (dprl[serve])")

@@ -11,8 +11,8 @@ import pytest
 
 import dprl
 from dprl._core import html as pages
-from dprl.apps._changes import describe_changes
-from dprl.policies._rule import Condition, Rule
+from dprl.apps.reports.changes import describe_changes
+from dprl.policies.rules.rule import Condition, Rule
 
 pytestmark = pytest.mark.slow  # whole commands, whole studies
 
@@ -163,7 +163,7 @@ def test_odd_facts_are_refused():
 
 
 def test_many_rules_fit_in_lines(log, tmp_path, monkeypatch):
-    monkeypatch.setattr("dprl.apps._report.WHOLE", 1)
+    monkeypatch.setattr("dprl.apps.reports._report.WHOLE", 1)
     text = words(report(made(), log, tmp_path))
     assert "Took it / did otherwise" in text
     assert "40 / 78" in text

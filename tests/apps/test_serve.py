@@ -22,7 +22,7 @@ pytest.importorskip("uvicorn", reason="uvicorn is not installed (dprl[serve])")
 
 from starlette.testclient import TestClient
 
-from dprl.apps import _web as web
+from dprl.apps import web
 from dprl.apps.serve import lifecycle
 from dprl.apps.serve.app import serve_app
 
@@ -185,8 +185,8 @@ def test_whole_numbers_and_truths_as_labels():
 
 
 def test_a_policy_limited_in_review_is_served_as_such(walker):
-    from dprl.apps._changes import describe_changes
-    from dprl.policies._restrict import limit_regions
+    from dprl.apps.reports.changes import describe_changes
+    from dprl.policies.table import limit_regions
 
     _, policy = walker
     found = describe_changes(policy, WORLD.sample(80, seed=3))
@@ -262,7 +262,7 @@ def test_bodies_must_be_json_and_small(walker):
 
 def test_a_body_that_never_comes_is_not_waited_for(care, monkeypatch):
     _, policy = care
-    monkeypatch.setattr("dprl.apps._web.SECONDS_A_BODY", 0.05)
+    monkeypatch.setattr("dprl.apps.web.SECONDS_A_BODY", 0.05)
     said = []
 
     async def never():

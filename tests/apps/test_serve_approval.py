@@ -15,12 +15,11 @@ pytest.importorskip("uvicorn", reason="uvicorn is not installed (dprl[serve])")
 from starlette.testclient import TestClient
 from test_serve import numbers, ready
 
-from dprl.apps._changes import describe_changes
-from dprl.apps.review.export import write_approved
-from dprl.apps.review.verdicts import Verdicts
+from dprl.apps.reports.changes import describe_changes
+from dprl.apps.review.verdicts import Verdicts, write_approved
 from dprl.apps.serve.app import serve_app
-from dprl.apps.serve.approval import require_approved, review_of
-from dprl.apps.serve.records import Audit, Records
+from dprl.apps.serve.audit import Audit, Records
+from dprl.apps.serve.served import require_approved, review_of
 
 
 def fitted(better):

@@ -18,9 +18,9 @@ pytest.importorskip("starlette", reason="starlette is not installed (dprl[serve]
 from starlette.testclient import TestClient
 from test_serve import numbers, ready
 
-from dprl.apps.serve import records as recording
+from dprl.apps.serve import audit as recording
 from dprl.apps.serve.app import serve_app
-from dprl.apps.serve.records import Audit, Journal, Records, check_audit, input_hash
+from dprl.apps.serve.audit import Audit, Journal, Records, check_audit, input_hash
 
 LOG = to_log([[("s", "b", 1.0)]] * 3 + [[("s", "a", 0.0)]] * 4 + [[("t", "a", 0.0)]])
 POLICY = dprl.DPRLDiscrete(n_min=2, gamma=1.0).fit(LOG)

@@ -25,12 +25,12 @@ from starlette.testclient import TestClient
 from test_serve import numbers, ready
 from test_servers import get, running, until_ready
 
-from dprl.apps.serve import running as run_of
+from dprl.apps.serve import lifecycle as run_of
 from dprl.apps.serve import served as serving
 from dprl.apps.serve.app import serve_app
-from dprl.apps.serve.kept import Kept
+from dprl.apps.serve.audit import Audit, Journal, Records, check_audit
 from dprl.apps.serve.metrics import Metrics
-from dprl.apps.serve.records import Audit, Journal, Records, check_audit
+from dprl.apps.serve.served import Kept
 from dprl.learners.continuous import feature_quantiles
 
 
@@ -193,8 +193,8 @@ SIGNING = Path(__file__).parents[1] / "policies" / "signing"
 def signed(monkeypatch):
     """Every policy must be signed; gives what signs a file."""
     pytest.importorskip("cryptography", reason="cryptography is not installed (dprl[sign])")
-    from dprl.policies._file import REQUIRED
-    from dprl.policies._signature import SecretKey, require, sign
+    from dprl.policies.file import REQUIRED_KEYS as REQUIRED
+    from dprl.policies.signature import SecretKey, require, sign
 
     monkeypatch.setenv(REQUIRED, "")
     require(str(SIGNING / "test-only.pub"))

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.apps.cli.suggestions import answer
+from dprl.apps.cli.policies import answer
 from dprl.apps.serve.answers import Answers, StateError
 from dprl.apps.serve.openapi import description
 from dprl.apps.serve.served import Served
-from dprl.logs._encoding import filled
+from dprl.logs.encoding.encoder import filled
 
 pytestmark = pytest.mark.filterwarnings("ignore::dprl.MissingWarning")
 FORMS = {"iso": "%Y-%m-%d", "day-first": "%d/%m/%Y", "%d %b %Y": "%d %b %Y"}
@@ -212,7 +212,7 @@ def site(tmp_path):
     from test_serve import ready
 
     from dprl.apps.serve.app import serve_app
-    from dprl.apps.serve.records import Audit, Records
+    from dprl.apps.serve.audit import Audit, Records
 
     policy = rules_on(stays(), ICU, GONE, LATE)
     policy.save(tmp_path / "p.dprl")
@@ -234,7 +234,7 @@ def ask(client, *states):
 def test_rules_answer_rows_with_labels_gaps_truths_and_dates(site, tmp_path):
     from test_serve import numbers
 
-    from dprl.apps.serve.records import input_hash
+    from dprl.apps.serve.audit import input_hash
 
     client, policy, _ = site
     elsewhere = {**ROW, "ward": "HDU", "admitted": "2024-05-21"}

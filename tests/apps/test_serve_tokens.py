@@ -21,7 +21,7 @@ from test_servers import get, running, until_ready
 
 from dprl.apps.serve import tokens as who
 from dprl.apps.serve.app import serve_app
-from dprl.apps.serve.records import Audit, Journal, Records
+from dprl.apps.serve.audit import Audit, Journal, Records
 from dprl.apps.serve.tokens import Tokens
 
 WARD, LAB, NEW = "w" * 20, "l" * 20, "n" * 20

@@ -27,7 +27,7 @@ from dprl.apps.review.verdicts import Verdicts
 pytest.importorskip("starlette", reason="starlette is not installed (dprl[serve])")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed (dprl[serve])")
 
-from dprl.apps._web import open_socket
+from dprl.apps.web import open_socket
 
 MAIN = "from dprl.apps.cli.main import main; main()"
 

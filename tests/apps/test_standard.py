@@ -14,10 +14,9 @@ from test_report import flat
 
 import dprl
 from conftest import to_log
-from dprl.apps._baseline import baseline
-from dprl.apps._intended_use import ASKED, check_use
-from dprl.apps._report import LIMIT
-from dprl.apps._standard import SECTIONS
+from dprl.apps.reports._report import LIMIT
+from dprl.apps.reports.intended_use import ASKED, check_use
+from dprl.apps.reports.standard import SECTIONS, baseline
 
 DAY = datetime.date(2026, 1, 31)
 USE = {"question": "Should <b>drug A</b> be given first?", "users": "Nurses of ward 7"}

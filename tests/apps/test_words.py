@@ -19,7 +19,7 @@ from markupsafe import Markup
 import dprl
 from dprl._core.html.catalogue import LANGUAGES, speak
 from dprl._core.words import joined, pieces, said_in, say, say_many, sentences, with_said, word
-from dprl.policies._rule import Condition, Rule
+from dprl.policies.rules.rule import Condition, Rule
 
 WORDS_TARGET = re.compile(r"-k (\S+)")
 TAGS = re.compile(r"</?\w+")

@@ -15,8 +15,17 @@ from scipy.stats import binom
 import dprl
 from conftest import random_episodes, to_log
 from dprl import envs
-from dprl.certificate._eprocess import FRACTIONS, PRIOR, advantages, log_products, lower_mean
-from dprl.certificate._visits import SLACK, UNITS, Visits, counted_rows, visits_of
+from dprl.certificate.eprocesses import (
+    PRIOR,
+    Visits,
+    advantages,
+    counted_rows,
+    log_products,
+    lower_mean,
+    visits_of,
+)
+from dprl.certificate.evalues import FRACTIONS
+from dprl.evidence.sites.evidence import SLACK, UNITS
 
 # -- a slow implementation, read off the definition -------------------------------------------------
 

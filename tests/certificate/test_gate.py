@@ -16,28 +16,28 @@ from scipy.stats import binom
 import dprl
 from conftest import random_episodes, to_log
 from dprl import envs
-from dprl.certificate._eprocess import advantages
-from dprl.certificate._evalue import (
+from dprl.certificate.eprocesses import advantages, visits_of
+from dprl.certificate.evalues import (
+    BINS,
     COARSE,
     FRACTIONS,
     GRID,
+    binned,
     differences,
+    histograms,
     hoeffding_difference,
     kl_difference,
     kl_lower,
     kl_upper,
     means,
 )
-from dprl.certificate._histograms import BINS, binned, histograms
-from dprl.certificate._issued_gain import legs_of, meetings
-from dprl.certificate._reach import certified_gain, nats_of_sets, partings
-from dprl.certificate._visits import visits_of
+from dprl.certificate.gain import certified_gain, legs_of, meetings, nats_of_sets, partings
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.excursions import excursions
-from dprl.evidence.neighbors._net import net_size
 from dprl.evidence.neighbors.engine import Engine
+from dprl.evidence.neighbors.net import net_size
 from dprl.evidence.neighbors.samples import Points
-from dprl.logs.visits import first_visits
+from dprl.logs.returns import first_visits
 from dprl.planning.finite_mdp import FiniteMDP
 from dprl.policies.certificate import down
 
@@ -151,7 +151,7 @@ def test_histograms_of_parts_add_up(seed):
     assert both.keys.tolist() == whole.keys.tolist()
     assert both.counts.tolist() == whole.counts.tolist()
     assert both.n_groups == whole.n_groups
-    known = dprl.evidence.tabular.evidence(log, 0.9)
+    known = dprl.evidence.counts.evidence(log, 0.9)
     counted = np.bincount(whole.keys // BINS, whole.counts, minlength=known.took.n.size)
     assert counted.tolist() == known.took.n.ravel().tolist()
 
@@ -437,7 +437,7 @@ def test_the_level_by_hand(seed):
     low, advantage = np.full((36, 4), -np.inf), np.full((36, 4), -np.inf)
     for one, other in (parts, parts[::-1]):
         values = excursions(one, 0.95)
-        wanted = allowed(dprl.evidence.tabular.evidence(one, 0.95), 10)
+        wanted = allowed(dprl.evidence.counts.evidence(one, 0.95), 10)
         with np.errstate(invalid="ignore"):
             wanted &= values.Q - values.V[:, None] > 1.645 * values.se
         K = int(wanted.sum())
@@ -462,7 +462,7 @@ def test_the_level_by_hand(seed):
     advantage[~certified] = -np.inf
     gains = {}
     for (one, other), wanted in zip((parts, parts[::-1]), proposals, strict=True):
-        T = learner.choose(one, *dprl.evidence.tabular.count(one, 0.95), wanted)[0]
+        T = learner.choose(one, *dprl.evidence.counts.count(one, 0.95), wanted)[0]
         at = np.flatnonzero(T >= 0)
         bounds = meetings(*(legs_of(part, T, 0.95) for part in (one, other)), 0.2 * 0.1 / 2)
         inside, gain = bounds.best_part(advantage[at, T[at]])
@@ -520,7 +520,7 @@ def test_a_groups_visits_come_in_time_order():
         reward=[1.0, 0.0],
     )  # fmt: skip
     for one in (log, swapped):
-        known = dprl.evidence.tabular.evidence(one, 1.0)
+        known = dprl.evidence.counts.evidence(one, 1.0)
         assert known.took.n.tolist() == [[1, 0]]
         assert histograms(one, 1.0, (0, 1)).keys.tolist() == [0]
     said = dprl.gate(LEARNER, replace(

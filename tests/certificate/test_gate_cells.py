@@ -13,10 +13,8 @@ import dprl
 from conftest import options, to_log
 from dprl import envs
 from dprl.certificate import approximate_gain
-from dprl.certificate._approximate_gain import estimate
-from dprl.certificate._evalue import differences, kl_lower, kl_upper
-from dprl.certificate._histograms import binned
-from dprl.certificate._reach import nats_of_sets
+from dprl.certificate.evalues import binned, differences, kl_lower, kl_upper
+from dprl.certificate.gain import estimate, nats_of_sets
 from dprl.policies.cells import CellPolicy
 
 

@@ -12,8 +12,8 @@ import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import dprl
-from dprl._core.confounding import GAMMAS
-from dprl.certificate._confounding import UnmeasuredCause
+from dprl._core.inference import GAMMAS
+from dprl.certificate.confounding import UnmeasuredCause
 from dprl_studies.paper.rules import stroke_trial, thinned
 from helpers.hidden_cause import HiddenCause
 
@@ -235,9 +235,9 @@ def test_with_age_nowhere_a_rule_prints_gamma_star(stroke):
 
 
 def test_a_pair_that_nobody_did_otherwise_is_certified_without_a_warning():
-    from dprl.certificate._pair_tests import by_returns
-    from dprl.certificate._settings import GateSettings
-    from dprl.evidence.tabular import evidence
+    from dprl.certificate.pair_tests import by_returns
+    from dprl.certificate.settings import GateSettings
+    from dprl.evidence.counts import evidence
 
     rewards = np.random.default_rng(0).random(60) + np.repeat([9.0, 0.0, 9.0], 20)
     log = dprl.from_arrays(

@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import dprl
-from dprl.evidence._lots import Chances
+from dprl.evidence.propensity import Chances
 from dprl.logs.parts import parts_of
 
 UNIT = {"value_range": (0, 1)}

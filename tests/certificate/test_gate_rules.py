@@ -11,7 +11,7 @@ import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import dprl
-from dprl.certificate._balance import imbalance
+from dprl.certificate.rules import imbalance
 
 QUICK = {
     "behavior_models": [("logistic", LogisticRegression())],

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from conftest import to_log
-from dprl.certificate import _issued_gain
-from dprl.certificate._eprocess import lower_mean
-from dprl.certificate._issued_gain import Meetings, legs_of, meetings
+from dprl.certificate import gain as _issued_gain
+from dprl.certificate.eprocesses import lower_mean
+from dprl.certificate.gain import Meetings, legs_of, meetings
 from dprl.planning.finite_mdp import FiniteMDP
 
 

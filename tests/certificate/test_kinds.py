@@ -11,11 +11,11 @@ import pytest
 import dprl
 from conftest import options
 from dprl.certificate import _gate
-from dprl.certificate._assumptions import LogRecord, as_in_the_state, resting_on
-from dprl.evidence.tabular import evidence
-from dprl.policies import _certificate_kinds as kinds
-from dprl.policies._decisions import Kind
-from dprl.policies._explain import usual_words
+from dprl.certificate.assumptions import LogRecord, as_in_the_state, resting_on
+from dprl.evidence.counts import evidence
+from dprl.policies import certificate as kinds
+from dprl.policies.explain import usual_words
+from dprl.policies.protocol import Kind
 
 HOEFFDING = kinds.CertificateKind(
     name="hoeffding",

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import ttest_ind
 
 import dprl
-from dprl.certificate._large_sample import compare, normal_scale, student_scale
+from dprl.certificate.pair_tests import compare, normal_scale, student_scale
 
 LARGE = {"grade": "large-sample"}
 

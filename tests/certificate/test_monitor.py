@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.certificate._drift import log_drift
-from dprl.certificate._eprocess import against
-from dprl.certificate._watch import candidates
+from dprl.certificate.eprocesses import against
+from dprl.certificate.monitor import candidates, log_drift
 
 GAMMA = 1.0
 LEARNER = dprl.DPRLDiscrete(n_min=20, gamma=GAMMA)
@@ -125,8 +124,8 @@ def test_drift_is_found_and_does_not_depend_on_the_order_of_actions():
 
 def slow_against(took, others, c, odds):
     """Its definition, with 4,000 cells one by one and no lazy refinement; rewards at the end."""
-    from dprl.certificate._eprocess import COARSE, PRIOR, ROOM
-    from dprl.certificate._evalue import FRACTIONS
+    from dprl.certificate.eprocesses import COARSE, PRIOR, ROOM
+    from dprl.certificate.evalues import FRACTIONS
 
     cell = np.arange(4_000)[:, None, None]
     u = np.clip((cell + 1) / 4_000 - c * odds, 0, 1) + ROOM

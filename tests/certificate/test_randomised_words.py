@@ -8,7 +8,7 @@ import pytest
 
 import dprl
 from dprl.evidence import count_batches, from_batches
-from dprl.logs._probability_words import chances_words
+from dprl.logs.assumptions import chances_words
 from dprl.logs.parts import parts_of
 
 

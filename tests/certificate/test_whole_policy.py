@@ -9,7 +9,7 @@ import pytest
 
 import dprl
 from dprl import envs
-from dprl.certificate._whole_bounds import FRACTIONS, lower_end
+from dprl.certificate.whole_policy import FRACTIONS, lower_end
 
 WHOLE = {"mode": "policy"}
 LARGE = {"mode": "policy", "grade": "large-sample"}

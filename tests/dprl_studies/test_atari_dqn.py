@@ -20,7 +20,7 @@ from dprl_studies.atari import (
     train_dqn,
 )
 from dprl_studies.atari import dqn as dqn_module
-from dprl_studies.atari.memory import Memory
+from dprl_studies.atari.dqn import Memory
 from dprl_studies.atari.networks import first_weights, q_values, read_arrays, write_arrays
 
 TINY = DQN(copies=2, batch=8, every=2, memory=60, patience=10, renewed=8, explored=60, round=40)

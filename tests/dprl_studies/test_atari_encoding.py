@@ -20,9 +20,8 @@ from dprl_studies.atari import (
     compare_objectives,
     encode,
 )
-from dprl_studies.atari.encoding import OBJECTIVES, SIZE
+from dprl_studies.atari.encoding import OBJECTIVES, SIZE, agreement, parts_of_games
 from dprl_studies.atari.networks import first_weights
-from dprl_studies.atari.objectives import agreement, parts_of_games
 
 
 def test_shape_of_the_representation():

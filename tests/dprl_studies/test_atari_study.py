@@ -12,7 +12,7 @@ import pytest
 from dprl._core import plot
 from dprl.apps.cli.main import _run
 from dprl.errors import ParameterError
-from dprl.logs._parquet import read_rows
+from dprl.logs.reading.tables import read_rows
 from dprl_studies.paper import atari
 from dprl_studies.paper.atari import DPRL, LEARNERS, brief, contestants, figure, label, summary
 

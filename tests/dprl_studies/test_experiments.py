@@ -20,7 +20,7 @@ import pytest
 import dprl
 from dprl._core import plot
 from dprl._core.table import Table
-from dprl.logs._parquet import read_rows, write_rows
+from dprl.logs.reading.tables import read_rows, write_rows
 from dprl_studies.harness import Experiment, reproduce
 from dprl_studies.paper import EXPERIMENTS, experiment, names
 from dprl_studies.paper.contest import blocks, label

@@ -12,13 +12,15 @@ from dprl.errors import LogError, ParameterError
 from dprl_studies import icu
 from dprl_studies.icu.model import clinician, play, reward_of
 from dprl_studies.icu.simulation import (
+    FeatureRule,
+    best_constant,
+    best_feature_rule,
     best_treatment,
     frugal_treatment,
     simulate,
     true_value,
     usual_treatment,
 )
-from dprl_studies.icu.yardsticks import FeatureRule, best_constant, best_feature_rule
 
 pytestmark = pytest.mark.slow  # whole commands, whole studies
 

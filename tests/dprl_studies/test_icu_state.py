@@ -9,18 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dprl.logs.events._database import database
+from dprl.logs.events.moments import database
 from dprl_studies import icu
-from dprl_studies.icu._state import STATE, make_hours
 from dprl_studies.icu.stays import (
+    STATE,
     STEPS,
     Cohort,
     _items_file,
+    find_tables,
     load_items,
+    make_hours,
     run_sql,
     set_variables,
 )
-from dprl_studies.icu.tables import find_tables
 
 HELPERS = Path(__file__).parents[1] / "helpers"
 DATA = Path(os.environ.get("DPRL_DATA", Path(__file__).parents[3] / "shared" / "data"))

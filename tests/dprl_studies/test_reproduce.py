@@ -17,7 +17,7 @@ from test_experiments import TOY, running
 import dprl_studies.commands
 import dprl_studies.paper
 from dprl.errors import PackageError
-from dprl.logs._parquet import read_rows
+from dprl.logs.reading.tables import read_rows
 from dprl_studies.paper import Entry
 
 PROGRAM = """

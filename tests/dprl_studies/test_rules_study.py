@@ -6,7 +6,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from dprl.policies._rule import Condition, Rule
+from dprl.policies.rules.rule import Condition, Rule
 from dprl_studies.paper import experiment
 from dprl_studies.paper.rules import (
     SHAPES,

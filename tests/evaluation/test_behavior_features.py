@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.evaluation import _values
-from dprl.evidence import _contest
+from dprl.evaluation import values as _values
 from dprl.evidence import behavior as practice
-from dprl.evidence._stack import floored, log_loss
+from dprl.evidence import nuisances as _contest
 from dprl.evidence.behavior import Behavior
+from dprl.evidence.models import floored, log_loss
 from dprl.learners.baselines import fitted
 from dprl.policies.held_out import acts
 

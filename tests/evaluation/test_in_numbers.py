@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.evaluation._in_numbers import in_numbers
+from dprl.evaluation.values import in_numbers
 
 WARDS = ("east", "north", "south", "west")
 """In the north the drug helps, elsewhere it does not; who got it depends on ward and lactate."""

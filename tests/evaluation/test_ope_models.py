@@ -9,8 +9,7 @@ from small_world import DEFERRING, GAMMA, small_world, target
 import dprl
 from conftest import random_episodes, to_log
 from dprl.errors import LogError, ParameterError
-from dprl.evaluation._label_values import label_values
-from dprl.evaluation._values import Values, evaluate_q
+from dprl.evaluation.values import Values, evaluate_q, label_values
 from dprl.evidence.behavior import folds_of
 from dprl.policies.held_out import PolicyAtSteps, acts
 

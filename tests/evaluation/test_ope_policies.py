@@ -9,8 +9,8 @@ from small_world import DEFERRING, GAMMA, small_world, target
 import dprl
 from conftest import to_log
 from dprl.errors import ParameterError, PolicyError
-from dprl.evaluation._values import evaluate_q
 from dprl.evaluation.estimators import ESTIMATORS
+from dprl.evaluation.values import evaluate_q
 from dprl.policies.held_out import PolicyAtSteps
 from dprl.policies.stochastic import StochasticPolicy
 

@@ -11,9 +11,9 @@ import pytest
 from scipy.optimize import linprog
 
 import dprl
-from dprl._core.confounding import MOST
-from dprl.evaluation._sensitivity_bounds import Several
-from dprl.evaluation._yardstick import yardstick
+from dprl._core.inference import MOST
+from dprl.evaluation._sensitivity import Several
+from dprl.evaluation._sensitivity import hidden_columns as yardstick
 from helpers.hidden_cause import HiddenCause
 
 WORLD = HiddenCause(gamma=1.5, effect=0.1)
@@ -271,7 +271,7 @@ def test_it_is_printed_saved_and_drawn(result, tmp_path):
     facts = json.loads(result.to_json())
     assert len(facts["rows"]) == 4
     result.plot(tmp_path / "bounds.png")
-    from dprl.logs._parquet import read_rows
+    from dprl.logs.reading.tables import read_rows
 
     rows = read_rows([tmp_path / "bounds.parquet"])
     assert list(rows["gamma"]) == [1.0, 1.5, 2.0, 3.0]

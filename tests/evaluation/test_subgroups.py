@@ -10,7 +10,7 @@ import pytest
 from thinned import COLUMNS, trial
 
 import dprl
-from dprl.evaluation._subgroups import MOST, _members, columns_by
+from dprl.evaluation.subgroups import MOST, _members, columns_by
 
 NAMES = {"episode": "id", "state": "stage", "action": "drug", "reward": "score"}
 

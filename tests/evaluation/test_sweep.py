@@ -11,12 +11,12 @@ import pytest
 import dprl
 from dprl.errors import ParameterError, PolicyError
 from dprl.evaluation._sweep import RULES
-from dprl.evidence.neighbors._cached_engine import Remembering
 from dprl.evidence.neighbors.engine import Engine
+from dprl.evidence.neighbors.engines import Remembering
 from dprl.learners import continuous
 from dprl.learners import discrete as learn
-from dprl.logs._overlap import shared, sketch
-from dprl.logs._parquet import read_rows
+from dprl.logs.overlap import shared, sketch
+from dprl.logs.reading.tables import read_rows
 
 GRID = [5, 20, 50, 200]
 

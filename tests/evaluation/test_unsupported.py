@@ -10,8 +10,8 @@ import pytest
 import dprl
 from dprl.evaluation.divergence import supported, unsupported
 from dprl.learners.baselines import PQI
-from dprl.policies._protocol import as_policy
 from dprl.policies.held_out import PolicyAtSteps, acts
+from dprl.policies.protocol import as_policy
 
 
 @pytest.fixture(scope="module")

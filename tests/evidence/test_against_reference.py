@@ -9,8 +9,8 @@ from semi import semi_of
 
 import dprl
 from conftest import random_episodes, to_log
+from dprl.evidence.counts import count, evidence
 from dprl.evidence.decision_points import allowed
-from dprl.evidence.tabular import count, evidence
 
 GAMMAS = (0.5, 0.9, 0.99)
 
@@ -107,7 +107,7 @@ def test_whole_fit(seed, plan):
 @pytest.mark.parametrize("seed", range(25))
 @pytest.mark.filterwarnings("ignore::dprl.CutWarning")
 def test_cut_episodes(seed, treatment, gamma):
-    from dprl.logs._censoring import settle
+    from dprl.logs.censoring import settle
     from dprl.logs.returns import returns
 
     episodes = random_episodes(seed)

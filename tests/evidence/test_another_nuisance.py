@@ -8,7 +8,7 @@ from test_contest import ward
 
 import dprl
 from dprl.errors import ParameterError
-from dprl.evidence._nuisance_models import NUISANCES, Nuisance, register
+from dprl.evidence.models import NUISANCES, Nuisance, register
 from dprl.evidence.nuisances import fit_nuisances
 
 

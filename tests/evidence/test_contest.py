@@ -8,7 +8,7 @@ from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 
 import dprl
-from dprl.evidence import _contest
+from dprl.evidence import nuisances as _contest
 from dprl.evidence.nuisances import fit_nuisances
 
 

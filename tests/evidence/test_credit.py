@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import dprl
 from conftest import random_episodes, to_log
-from dprl.evidence.credit import credit
+from dprl.evidence.excursions import credit
 from dprl.logs.returns import returns
 
 GAMMA = st.sampled_from([0.3, 0.9, 0.99, 1.0])

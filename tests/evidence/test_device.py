@@ -18,10 +18,11 @@ from test_neighbors import CASES, OFFSETS, SPREADS, A, hard, inside, points
 
 import dprl
 from dprl.envs import PointMass
-from dprl.evidence.neighbors import Engine, Metric, Points, _device, engine
-from dprl.evidence.neighbors._cached_engine import Remembering
-from dprl.evidence.neighbors._device import Index
-from dprl.evidence.neighbors._rotation import Sketch, ask
+from dprl.evidence.neighbors import Engine, Metric, Points, engine
+from dprl.evidence.neighbors import device as _device
+from dprl.evidence.neighbors.device import Index
+from dprl.evidence.neighbors.engines import Remembering
+from dprl.evidence.neighbors.metric import Sketch, ask
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed (dprl[deep])")
@@ -326,6 +327,6 @@ def test_torch_is_asked_for_by_name(monkeypatch):
 def test_the_device_part_needs_neither_a_compiler_nor_torch_to_be_imported():
     code = (
         "import sys; sys.modules['numba'] = sys.modules['torch'] = None; "
-        "import dprl.evidence.neighbors._device"
+        "import dprl.evidence.neighbors.device"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -14,8 +14,8 @@ from semi import semi_of
 
 import dprl
 from conftest import to_log
+from dprl.evidence.counts import count, evidence
 from dprl.evidence.decision_points import allowed
-from dprl.evidence.tabular import count, evidence
 from dprl.logs.returns import returns, span
 
 ROW = st.tuples(
@@ -250,7 +250,7 @@ def test_same_log_same_bytes(episodes, gamma, n_min):
 
 @given(EPISODES, st.sampled_from([0.3, 0.9, 0.99]), st.integers(1, 3))
 def test_planning_never_loses_to_one_step(episodes, gamma, n_min):
-    from dprl.planning.policy_iteration import evaluate, policy_iteration
+    from dprl.planning.iteration import evaluate, policy_iteration
 
     log = to_log(episodes)
     known, occurrences = count(log, gamma)

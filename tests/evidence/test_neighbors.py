@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dprl
-from dprl.evidence._evidence import FIRST, LATER
+from dprl.evidence.counts import FIRST, LATER
 from dprl.evidence.decision_points import allowed
-from dprl.evidence.neighbors import Engine, Metric, Points, engine
-from dprl.evidence.neighbors import _queries as ball
-from dprl.evidence.neighbors import _scan_blocks as blocks
-from dprl.evidence.neighbors import _tree as tree
-from dprl.evidence.neighbors._rotation import Sketch, ask
+from dprl.evidence.neighbors import Engine, Metric, Points, engine, tree
+from dprl.evidence.neighbors import tree as ball
+from dprl.evidence.neighbors import tree as blocks
+from dprl.evidence.neighbors.metric import Sketch, ask
 from dprl.logs.log import Log
 
 A = 5
@@ -420,7 +419,7 @@ def test_evidence_of_a_log_goes_on_to_decision_points():
 
 def test_one_state_is_the_tabular_case():
     """All places equal and a ball around them: the evidence of a log with one state."""
-    from dprl.evidence import tabular
+    from dprl.evidence import counts as tabular
 
     rng = np.random.default_rng(0)
     log = log_of(np.ones((400, 2)))

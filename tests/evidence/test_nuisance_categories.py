@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import dprl
-from dprl.evidence._nuisance_models import Inputs, usual_behavior_models, usual_value_model
+from dprl.evidence.models import Inputs, usual_behavior_models, usual_value_model
 from dprl.evidence.nuisances import fit_nuisances
 
 WARDS = np.array(["a", "b", "c", "d", "e"])

@@ -17,11 +17,18 @@ from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.linear_model import LogisticRegression
 
 import dprl
-from dprl.evidence import _nuisance_models
-from dprl.evidence._cross_fit import in_threads, plan_fits
-from dprl.evidence._nuisance_models import FLOOR
-from dprl.evidence._stack import CLOSE, floored, log_loss, misplaced, stack_weights
-from dprl.evidence.credit import credit
+from dprl.evidence import models as _nuisance_models
+from dprl.evidence.excursions import credit
+from dprl.evidence.models import (
+    CLOSE,
+    FLOOR,
+    floored,
+    in_threads,
+    log_loss,
+    misplaced,
+    plan_fits,
+    stack_weights,
+)
 from dprl.evidence.nuisances import fit_nuisances
 
 CHEAP = {"behavior_models": [("shares", DummyClassifier())], "value_model": DummyRegressor()}

@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 import dprl
 from conftest import random_episodes, to_log
 from dprl._core.exact import COUNT
-from dprl.evidence import _site_bins
-from dprl.evidence._evidence import FIRST, LATER
-from dprl.evidence._site_cells import rest_of
-from dprl.evidence._site_evidence import ARCHIVE, from_parts
-from dprl.evidence.tabular import evidence
+from dprl.evidence.counts import FIRST, LATER, evidence
+from dprl.evidence.sites import evidence as _site_bins
+from dprl.evidence.sites.cells import rest_of
+from dprl.evidence.sites.evidence import ARCHIVE, from_parts
 
 ROW = st.tuples(st.integers(0, 4), st.integers(0, 2), st.floats(-100, 100, width=32))
 EPISODES = st.lists(st.lists(ROW, min_size=1, max_size=8), min_size=2, max_size=30)
@@ -459,8 +458,7 @@ def test_the_rest_does_not_count_as_having_done_otherwise():
 
 
 def test_the_advantage_is_bounded_as_if_all_of_the_rest_had_taken_the_action():
-    from dprl.certificate._eprocess import advantages
-    from dprl.certificate._visits import Visits
+    from dprl.certificate.eprocesses import Visits, advantages
 
     def visits(took, others):
         pair, count = np.array([0, 1]), np.array([others, took])

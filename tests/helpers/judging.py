@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import dprl
-from dprl.apps._changes import describe_changes
+from dprl.apps.reports.changes import describe_changes
 from dprl.apps.review.verdicts import Verdicts
-from dprl.policies._load import read_like
+from dprl.policies.loading import read_like
 
 
 def judge_first(policy, log, verdict="agree", **columns):

@@ -21,8 +21,8 @@ import numpy as np
 from fuzz_policies import change_arrays, change_words, damaged, forged
 
 import dprl
-from dprl.evidence._site_evidence import ARCHIVE, unpacked
-from dprl.planning._site_plan import load_counts
+from dprl.evidence.sites.evidence import ARCHIVE, unpacked
+from dprl.planning.sites import load_counts
 
 
 @cache

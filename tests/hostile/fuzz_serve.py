@@ -152,10 +152,10 @@ def service(folder: Path):
     """The application with everything switched on, a port that it listens on, and its server."""
     import uvicorn
 
-    from dprl.apps._web import open_socket, run
     from dprl.apps.serve.app import serve_app
+    from dprl.apps.serve.audit import Audit, Journal, Records
     from dprl.apps.serve.hooks import Hooks
-    from dprl.apps.serve.records import Audit, Journal, Records
+    from dprl.apps.web import open_socket, run
 
     rng = np.random.default_rng(0)
     log = dprl.from_arrays(
@@ -270,7 +270,7 @@ def main(requests: int = 50_000, seed: int = 0) -> dict[str, int]:
             answer = connection.getresponse()
             assert answer.status == 200, answer.read()
             connection.close()
-            from dprl.apps.serve.records import check_audit
+            from dprl.apps.serve.audit import check_audit
 
             assert check_audit(Path(folder) / "audit")["torn"] == 0
     finally:

@@ -13,11 +13,10 @@ import dprl
 from conftest import to_log
 from dprl._core.database import connect
 from dprl._core.disk import replacing
-from dprl.logs._files import Files
-from dprl.logs._parquet import read_rows, write_rows
-from dprl.logs._parts_table import Table
-from dprl.logs._table_file import TableFile
-from dprl.logs.events._database import database
+from dprl.logs.events.moments import database
+from dprl.logs.reading.files import Files
+from dprl.logs.reading.scan import Table
+from dprl.logs.reading.tables import TableFile, read_rows, write_rows
 
 SRC = Path(dprl.__file__).parents[1]
 

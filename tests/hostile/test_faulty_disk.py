@@ -77,9 +77,8 @@ def test_what_a_monitor_adds_is_there_or_is_not(tmp_path):
 
 @pytest.mark.slow
 def test_a_policy_and_its_audit_come_together(tmp_path, monkeypatch):
-    from dprl.apps._changes import describe_changes
-    from dprl.apps.review.export import write_approved
-    from dprl.apps.review.verdicts import Verdicts
+    from dprl.apps.reports.changes import describe_changes
+    from dprl.apps.review.verdicts import Verdicts, write_approved
 
     log = dprl.envs.care_pathway().sample(500, seed=0)
     policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)

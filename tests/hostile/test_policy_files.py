@@ -13,8 +13,9 @@ import pytest
 
 import dprl
 from dprl._core import archive
-from dprl.policies import _file
-from dprl.policies.rules import Rule, RulePolicy
+from dprl.policies import file as _file
+from dprl.policies.rules.policy import RulePolicy
+from dprl.policies.rules.rule import Rule
 
 
 @pytest.fixture(scope="module")

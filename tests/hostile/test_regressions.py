@@ -23,7 +23,7 @@ import pytest
 import dprl
 from conftest import COLUMNS, to_log
 from dprl.errors import interruptible
-from dprl.policies._explain import plan_beyond
+from dprl.policies.explain import plan_beyond
 
 C = {"episode": "e", "state": "s", "action": "a", "reward": "r"}
 
@@ -249,7 +249,7 @@ def test_copies_and_pickles(policy):
 
 def tampered(path, change):
     """The file with its words changed and its digest made to fit: what a careful forger writes."""
-    from dprl.policies import _file as archive
+    from dprl.policies import file as archive
 
     kind, words, arrays = archive.unpack(path)
     change(words, arrays)

@@ -10,8 +10,8 @@ import pytest
 
 import dprl
 from dprl._core.database import connect
-from dprl.logs import _scans
-from dprl.logs._scans import scan_table
+from dprl.logs.reading import paths as _scans
+from dprl.logs.reading.paths import scan_table
 
 C = {"episode": "e", "state": "s", "action": "a", "reward": "r"}
 

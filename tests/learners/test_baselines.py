@@ -18,8 +18,8 @@ import dprl
 from conftest import random_episodes, to_log
 from dprl.learners.baselines import BC, CQL, PQI, RL, SPIBB, SoftSPIBB, cql, soft_spibb, spibb
 from dprl.planning.finite_mdp import FiniteMDP
+from dprl.planning.iteration import best_choices
 from dprl.planning.model import Model, estimate
-from dprl.planning.policy_iteration import best_choices
 
 LEARNERS = {
     "rl": lambda gamma: RL(gamma=gamma),

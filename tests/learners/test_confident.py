@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 import dprl
 from conftest import to_log
 from dprl import envs
-from dprl._core.intervals import contrast_of
+from dprl._core.inference import contrast_of
 from dprl.errors import CutWarning, LogError, ParameterError, PlanError, StateWarning
 from dprl.evidence.excursions import excursions
 from dprl.learners import confident

@@ -16,8 +16,8 @@ from dprl.evidence.neighbors.engine import Engine
 from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.neighbors.samples import Points
 from dprl.learners.continuous import DPRLContinuous
-from dprl.planning._neighbor_semi_mdp import elevate_neighbors, segments
-from dprl.planning.policy_iteration import policy_iteration
+from dprl.planning.iteration import policy_iteration
+from dprl.planning.neighbor_semi_mdp import elevate_neighbors, segments
 from test_paper import true_value, two_states
 
 RAW = Metric(scale="none")

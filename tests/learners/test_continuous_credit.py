@@ -11,8 +11,7 @@ from sklearn.dummy import DummyRegressor
 from test_continuous import RAW, place, random_log, slow_worth, with_features
 
 import dprl
-from dprl.evidence._usual_values import usual_values
-from dprl.learners.continuous import DPRLContinuous
+from dprl.learners.continuous import DPRLContinuous, usual_values
 from test_paper import true_value, two_states
 
 NOTHING = DummyRegressor(strategy="constant", constant=0.0)

@@ -10,7 +10,7 @@ from dask_processes import Dies, processes
 from sources import KINDS, bytes_of, read, wards
 
 import dprl
-from dprl._core.cluster_start import connect
+from dprl._core.cluster import connect
 from dprl.logs.parts import parts_of
 
 pytest.importorskip("distributed")

@@ -10,8 +10,9 @@ from dask_processes import Dies
 from sources import bytes_of
 
 import dprl
-from dprl.evidence.neighbors import Engine, Points, _spread_engine
-from dprl.evidence.neighbors._spread_engine import SpreadEngine
+from dprl.evidence.neighbors import Engine, Points
+from dprl.evidence.neighbors import engines as _spread_engine
+from dprl.evidence.neighbors.engines import SpreadEngine
 
 pytest.importorskip("distributed")
 

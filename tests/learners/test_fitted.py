@@ -26,13 +26,12 @@ from dprl.learners.baselines import (
     ForestBC,
     fitted,
 )
-from dprl.learners.baselines import _forests as forests
-from dprl.learners.baselines._forests import Behavior
-from dprl.learners.baselines._transitions import transitions
-from dprl.learners.baselines.fitted import Counts, keep_rare
+from dprl.learners.baselines import fitted as forests
+from dprl.learners.baselines.base import transitions
+from dprl.learners.baselines.fitted import Behavior, Counts, keep_rare
+from dprl.planning.iteration import best_choices
 from dprl.planning.model import estimate
-from dprl.planning.policy_iteration import best_choices
-from dprl.policies.fitted import ForestPolicy, NetworkPolicy
+from dprl.policies.stochastic import ForestPolicy, NetworkPolicy
 
 RAW = Metric(scale="none")
 HAS_TORCH = importlib.util.find_spec("torch") is not None

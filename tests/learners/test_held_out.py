@@ -154,7 +154,7 @@ def test_it_says_less_and_nothing_else(fitted):
 
 
 def test_the_tree_stays_a_tree(fitted):
-    from dprl.policies._rule_tree import tree_of
+    from dprl.policies.rules.tree import tree_of
 
     _, _, policy, half = fitted
     number, cut = drug_rule(policy)

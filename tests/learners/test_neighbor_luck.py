@@ -9,7 +9,7 @@ import pytest
 from null_world import null_world
 
 import dprl
-from dprl.learners._neighbor_luck import _dealt, _survive
+from dprl.learners.continuous import _dealt, _survive
 
 
 def world(seed, effect=0.0, groups=400, steps=5):
@@ -58,7 +58,7 @@ def test_what_is_true_survives_and_lies_where_it_is_true(monkeypatch):
         kept.append(_survive(own, by_luck))
         return kept[-1]
 
-    monkeypatch.setattr("dprl.learners._neighbor_luck._survive", keep)
+    monkeypatch.setattr("dprl.learners.continuous._survive", keep)
     log = world(0, effect=2.0)
     learner = dprl.DPRLContinuous(n_min=10, radius=0.5, gamma=0.9, plan=False)
     policy = learner.fit(log)

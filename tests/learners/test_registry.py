@@ -15,10 +15,10 @@ import pytest
 
 import dprl
 from conftest import options
-from dprl._core.plugins import PLUGINS
+from dprl._core.optional import PLUGINS
 from dprl.evidence.neighbors.scales import SCALES, register_scale
 from dprl.learners.registry import LEARNERS, find, settings_of
-from dprl.policies._file import KINDS
+from dprl.policies.file import KINDS
 
 COLUMNS = {"episode": "patient", "state": "stage", "action": "drug", "reward": "score"}
 
@@ -117,7 +117,7 @@ def test_a_class_is_named_as_python_imports_it(run, firm, visits):
 
 def test_a_rival_has_no_changes_to_print(run, visits):
     own = [visits[0], *options(COLUMNS), "--gamma", 1]
-    rival = "dprl.learners.baselines.bc:BC"
+    rival = "dprl.learners.baselines.plain:BC"
     code, out, _ = run("fit", *own, "--learner", rival)
     LEARNERS.pop(rival)
     assert (code, "<StochasticPolicy: BC" in out, "Saved as policy.dprl." in out) == (0, True, True)

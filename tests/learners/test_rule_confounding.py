@@ -7,8 +7,7 @@ import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import dprl
-from dprl.learners._rule_claims import rule_breakdown
-from dprl.learners._rule_scores import Scores
+from dprl.learners.rules.search import Scores, rule_breakdown
 from helpers.hidden_cause import HiddenCause
 
 QUICK = {
@@ -40,7 +39,7 @@ def test_gamma_star_is_kept_in_the_file_and_checked(deceived, tmp_path):
     policy.save(tmp_path / "rules.dprl")
     again = dprl.load(tmp_path / "rules.dprl")
     assert again.rules[0].facts["gamma_star"] == policy.rules[0].facts["gamma_star"]
-    from dprl.policies._rule import Rule
+    from dprl.policies.rules.rule import Rule
 
     with pytest.raises(dprl.PolicyError, match="gamma_star"):
         Rule((), "treat", {"gamma_star": 0.5})

@@ -326,7 +326,7 @@ def test_where_actions_do_nothing_nothing_is_certified():
 
 def test_no_setting_is_searched_twice(monkeypatch):
     """Settings that are tried once more on the way are on record again, and not searched again."""
-    from dprl.learners import _rule_search as search
+    from dprl.learners.rules import search
 
     searched, plain = [], search.propose
 

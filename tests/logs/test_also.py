@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 import dprl
-from dprl.logs import _also
-from dprl.logs._censoring import settle
+from dprl.logs.censoring import settle
+from dprl.logs.reading import also as _also
 
 COLUMNS = {"episode": "patient", "time": "day", "state": "stage", "action": "drug",
            "reward": "score"}  # fmt: skip

@@ -376,7 +376,7 @@ def test_one_check_shows_all_there_is():
 
 
 def test_too_many_pairs_for_a_table():
-    from dprl.evidence import tabular
+    from dprl.evidence import counts as tabular
 
     labels = tuple(range(20_000))
     log = dprl.Log(
@@ -432,4 +432,4 @@ def test_what_check_returns_has_a_name_of_its_own():
         for path in (Path(dprl.__file__).parent).rglob("*.py")
         if "class CheckResult" in path.read_text() or "class Report" in path.read_text()
     ]
-    assert sorted(classes) == ["_findings.py", "_report_result.py"]
+    assert sorted(classes) == ["_report.py", "findings.py"]

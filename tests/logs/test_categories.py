@@ -10,7 +10,7 @@ import pytest
 
 import dprl
 from dprl.learners.baselines.fitted import FittedSPIBB
-from dprl.logs._categories import MOST_LEVELS
+from dprl.logs.encoding.categories import MOST_LEVELS
 from dprl.logs.log import Log
 
 COLUMNS = {"episode": "id", "state": ["ward", "age", "fever"], "action": "drug", "reward": "score"}

@@ -10,8 +10,8 @@ import pytest
 
 import dprl
 from dprl.apps.cli.options import LogOptions, OtherColumns
-from dprl.logs._columns import Columns
-from dprl.logs.columns import NAMES, REQUIRED, ROLES
+from dprl.logs.reading.columns import Columns
+from dprl.logs.roles import NAMES, REQUIRED, ROLES
 
 SRC = Path(dprl.__file__).parents[1]
 

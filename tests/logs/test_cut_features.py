@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 import dprl
 from dprl import DPRLContinuous, Metric
-from dprl.apps._changes import describe_changes
+from dprl.apps.reports.changes import describe_changes
 from dprl.errors import CutWarning, ParameterError
-from dprl.evidence.neighbors import _bootstrap_neighbors as near_module
-from dprl.evidence.neighbors._bootstrap_neighbors import near
-from dprl.logs._censoring import settle
+from dprl.evidence.neighbors import engines as near_module
+from dprl.evidence.neighbors.engines import near
+from dprl.logs.censoring import settle
 from dprl.logs.log import CUT, TERMINAL
 
 

@@ -10,8 +10,7 @@ from sklearn.linear_model import LogisticRegression
 import dprl
 from dprl.certificate import approximate_gain
 from dprl.learners.baselines import RL
-from dprl.logs._censoring import settle
-from dprl.logs._uncensored import FOLDS, STEPS, chance_of_cut
+from dprl.logs.censoring import FOLDS, STEPS, chance_of_cut, settle
 from dprl.logs.log import CUT, TERMINAL
 from dprl.logs.returns import returns
 

@@ -14,8 +14,8 @@ import pytest
 import dprl
 from dprl.apps.serve.answers import Answers, StateError
 from dprl.apps.serve.openapi import description
-from dprl.logs._dates import on_day
-from dprl.logs._encoding import encoded_like, filled
+from dprl.logs.encoding.encoder import encoded_like, filled
+from dprl.logs.reading.dates import on_day
 
 ROLES = {"episode": "id", "action": "drug", "reward": "score", "also": ()}
 STATE = ["admitted", "age", "icu"]
@@ -390,7 +390,7 @@ def test_act_reads_decimal_commas(rows, near, tmp_path, run):
 
 @pytest.mark.parametrize("text", ["0001-01-01T00:00:00+14:00", "2024-06-01T10:00:00+99:99"])
 def test_a_time_that_utc_does_not_have_is_no_date(text):
-    from dprl.logs._dates import day_of
+    from dprl.logs.reading.dates import day_of
 
     for dates in ("iso", "%Y-%m-%dT%H:%M:%S%z"):
         with pytest.raises(dprl.LogError, match="is no date as declared"):

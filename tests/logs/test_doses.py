@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.logs._doses import fitted_edges, range_labels
+from dprl.logs.encoding.doses import fitted_edges, range_labels
 
 HEAD = "id,t,stage,dose,bolus,score\n"
 COLUMNS = ["--episode", "id", "--time", "t", "--state", "stage", "--reward", "score"]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.logs._encoding import encoded_by, encoding_of, filled, joined, with_indicators
-from dprl.policies._spaces import FeatureSpace, LabelSpace
+from dprl.logs.encoding.encoder import encoded_by, encoding_of, filled, joined, with_indicators
+from dprl.policies.spaces import FeatureSpace, LabelSpace
 
 FORMS = {"iso": "%Y-%m-%d", "day-first": "%d/%m/%Y"}
 DRAWN = {

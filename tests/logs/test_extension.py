@@ -10,12 +10,12 @@ import pytest
 
 import dprl
 from dprl.apps.cli.main import main
-from dprl.logs._columns import Columns
-from dprl.logs._findings import Finding
-from dprl.logs._label_rules import LABEL_RULES, label_rule
-from dprl.logs._log_rules import LOG_RULES, log_rule
-from dprl.logs._rules import ROW_RULES, row_rule
-from dprl.logs.columns import ROLES, Role
+from dprl.logs.checking.findings import Finding
+from dprl.logs.checking.labels import LABEL_RULES, label_rule
+from dprl.logs.checking.rows import ROW_RULES, row_rule
+from dprl.logs.checking.whole_log import LOG_RULES, log_rule
+from dprl.logs.reading.columns import Columns
+from dprl.logs.roles import ROLES, Role
 
 COLUMNS = {"episode": "id", "time": "t", "state": "s", "action": "a", "reward": "r"}
 
@@ -160,7 +160,7 @@ def test_a_role_is_an_option_of_the_command_line(rows, cost, tmp_path):
     import sys
 
     code = (
-        "import sys; from dprl.logs.columns import ROLES, Role\n"
+        "import sys; from dprl.logs.roles import ROLES, Role\n"
         "ROLES.append(Role('cost', 'numbers', 'What it cost.', 'x', stored='f8', further=True))\n"
         "from dprl.apps.cli.main import main; main(sys.argv[1:])"
     )

@@ -14,10 +14,11 @@ import pytest
 
 import dprl
 from dprl.errors import LogError
-from dprl.logs import _fetch, _row_facts, _stream
-from dprl.logs._files import Files
-from dprl.logs._split import split_table
-from dprl.logs._table_file import TableFile
+from dprl.logs.reading import columns as _row_facts
+from dprl.logs.reading import files as _fetch
+from dprl.logs.reading import files as _stream
+from dprl.logs.reading.files import Files
+from dprl.logs.reading.tables import TableFile, split_table
 
 ROLES = {"episode": "e", "time": "t", "state": "s", "action": "a", "reward": "r", "group": "g"}
 EPISODES = {

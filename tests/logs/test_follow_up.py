@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import dprl
-from dprl.logs._censoring import settle
+from dprl.logs.censoring import settle
 from dprl.logs.log import CUT, EVENT, TERMINAL, UNKNOWN
 from dprl.logs.returns import returns
 

@@ -12,8 +12,8 @@ from slow_encoding import FAR, encoded, joined, learned
 import dprl
 from dprl.apps.serve.answers import Answers, StateError
 from dprl.apps.serve.openapi import description
-from dprl.logs._encoding import encoded_like, filled
-from dprl.logs._gaps import median
+from dprl.logs.encoding.encoder import encoded_like, filled
+from dprl.logs.encoding.gaps import median
 
 STATE = ["lactate", "age", "ward", "icu"]
 ROLES = {"episode": "id", "action": "drug", "reward": "score", "also": ()}

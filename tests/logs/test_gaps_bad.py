@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import dprl
-from dprl.logs._encoding import encoding_of
+from dprl.logs.encoding.encoder import encoding_of
 
 HEAD = "id,t,lactate,ward,icu,day,drug,score\n"
 ROWS = (

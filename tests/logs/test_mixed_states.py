@@ -8,7 +8,7 @@ import pytest
 import dprl
 from dprl.apps.serve.answers import Answers, StateError
 from dprl.apps.serve.openapi import description
-from dprl.logs._encoding import FAR
+from dprl.logs.encoding.encoder import FAR
 
 COLUMNS = ["--episode", "id", "--action", "drug", "--reward", "score"]
 
@@ -205,7 +205,7 @@ def test_what_cannot_be_joined_is_refused(stays):
 def test_a_label_never_seen_is_far_from_everything(stays, near, tmp_path):
     path = tmp_path / "z.csv"
     path.write_text(stays[1].read_text().replace(",c,", ",z,"))
-    log = dprl.logs._encoding.encoded_like(
+    log = dprl.logs.encoding.encoder.encoded_like(
         read(path, "age", "ward", "icu"), near.provenance["columns"]
     )
     assert (log.features[:, 1:4] == FAR).all(axis=1).any()

@@ -129,7 +129,7 @@ def test_labels_that_may_be_one_word_are_pointed_out_with_counts(tmp_path):
     ],
 )
 def test_what_may_be_one_word(a, b, near):
-    from dprl.logs._label_rules import near_words
+    from dprl.logs.checking.labels import near_words
 
     assert near_words(a, b) is near_words(b, a) is near
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import dprl
-from dprl.logs._fixed_actions import telling
+from dprl.logs.checking.whole_log import telling
 
 ROLES = {"episode": "id", "time": "t", "state": "s", "action": "a", "reward": "score"}
 

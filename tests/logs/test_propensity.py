@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import dprl
-from dprl.logs._censoring import settle
+from dprl.logs.censoring import settle
 
 COLUMNS = {"episode": "patient", "time": "day", "state": "stage", "action": "drug",
            "reward": "score"}  # fmt: skip

@@ -18,8 +18,7 @@ from ward import Ward
 
 import dprl
 from dprl.errors import LogError, ParameterError
-from dprl.logs._parquet import read_rows, write_rows
-from dprl.logs._table_file import TableFile
+from dprl.logs.reading.tables import TableFile, read_rows, write_rows
 from dprl_studies import icu
 
 PARTS = {"episode": "e", "state": "s", "action": "a", "reward": "r"}

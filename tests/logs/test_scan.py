@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.logs._label_rules import LABEL_RULES
-from dprl.logs._rules import ROW_RULES
+from dprl.logs.checking.labels import LABEL_RULES
+from dprl.logs.checking.rows import ROW_RULES
 
 ROLES = {"episode": "id", "time": "t", "state": "s", "action": "a", "reward": "r"}
 
@@ -288,7 +288,7 @@ def test_two_spellings_are_told(tmp_path):
 
 
 def test_too_many_labels_are_refused_before_they_are_held(tmp_path, monkeypatch):
-    monkeypatch.setattr("dprl.logs._parts_table.MOST_LABELS", 3)
+    monkeypatch.setattr("dprl.logs.reading.scan.MOST_LABELS", 3)
     with pytest.raises(dprl.LogError, match="'s' has more than 3 different values"):
         dprl.scan(write(tmp_path, made()), **ROLES, folder=tmp_path)
 
@@ -296,7 +296,7 @@ def test_too_many_labels_are_refused_before_they_are_held(tmp_path, monkeypatch)
 def test_a_full_disk_is_told_in_three_lines(tmp_path, monkeypatch):
     import errno
 
-    from dprl.logs import _parts_store
+    from dprl.logs.reading import store as _parts_store
 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.apps._changes import describe_changes
-from dprl.apps._report import report
+from dprl.apps.reports._report import report
+from dprl.apps.reports.changes import describe_changes
 from dprl.errors import LogError
 
 pandas = pytest.importorskip("pandas")

@@ -13,10 +13,9 @@ from small_world import small_world
 from dprl import envs
 from dprl._core.linear import solve_left, solve_many
 from dprl.errors import PlanError
-from dprl.planning._advantage_loops import own_part
-from dprl.planning.advantages import _inverse, moves, over_usual, policy_matrix
+from dprl.planning.advantages import _inverse, moves, over_usual, own_part, policy_matrix
+from dprl.planning.model import count_transitions
 from dprl.planning.sure_iteration import PlanModel
-from dprl.planning.transitions import count_transitions
 
 GAMMAS = (1.0, 0.9)
 

@@ -17,8 +17,7 @@ from dprl.evidence.counts import Counts, count_source
 from dprl.evidence.decision_points import allowed, best_choice, enough
 from dprl.logs.source import as_source
 from dprl.planning import luck as luck_module
-from dprl.planning._luck_loops import chance_at_most, deal_actions
-from dprl.planning.luck import luck_of, survivors
+from dprl.planning.luck import chance_at_most, deal_actions, luck_of, survivors
 
 
 def noise(seed, states=150, episodes=1_000, steps=10, outcome="normal"):

@@ -12,7 +12,9 @@ import pytest
 
 import dprl
 from conftest import to_log
-from dprl.planning import _past, _shuffles, markov
+from dprl.planning import markov
+from dprl.planning import markov as _past
+from dprl.planning import markov as _shuffles
 
 WELL = {"x": [3.0, 2.5, 2.0, 0.5], "y": [0.0, 1.0, 0.5]}
 ILL = {"x": [1.0, 1.0, 0.0], "y": [0.0, 0.0]}

@@ -13,8 +13,8 @@ import dprl
 from conftest import to_log
 from dprl._core.linear import leaks, solve
 from dprl.planning.finite_mdp import FiniteMDP
+from dprl.planning.iteration import evaluate, look_ahead, policy_iteration
 from dprl.planning.model import estimate
-from dprl.planning.policy_iteration import evaluate, look_ahead, policy_iteration
 from dprl.planning.semi_mdp import SemiMDP
 
 
@@ -178,7 +178,7 @@ def test_policy_iteration_is_written_once():
     loops = [
         p.name for p in src.rglob("*.py") if "policy iteration did not settle" in p.read_text()
     ]
-    assert loops == ["policy_iteration.py"]
+    assert loops == ["iteration.py"]
 
 
 def test_the_model_of_a_large_log_is_made_of_probabilities():

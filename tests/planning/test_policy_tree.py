@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.planning.policy_tree import Bins, Leaf, Split, best_tree, leaves
+from dprl.planning.tree import Bins, Leaf, Split, best_tree, leaves
 
 
 def worth(mask, psi, took, kappa, least, margin):

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 import dprl
 from conftest import random_episodes, to_log
 from dprl._core.exact import COUNT
-from dprl.evidence._evidence import FIRST
-from dprl.evidence._site_evidence import ARCHIVE
-from dprl.planning._site_plan import load_counts
+from dprl.evidence.counts import FIRST
+from dprl.evidence.sites.evidence import ARCHIVE
+from dprl.planning.sites import load_counts
 
 
 def parts_of(log, n, seed):

@@ -9,14 +9,14 @@ import pytest
 from scipy import sparse
 
 import dprl
-from dprl._core import blocks
+from dprl._core import linear as blocks
 from dprl._core.linear import solve_above
 from dprl.errors import PlanError
-from dprl.evidence.tabular import count
+from dprl.evidence.counts import count
 from dprl.planning import advantages
 from dprl.planning.advantages import Noise, over_usual
+from dprl.planning.model import count_transitions
 from dprl.planning.sure_iteration import PlanModel
-from dprl.planning.transitions import count_transitions
 
 GAMMA = 0.95
 

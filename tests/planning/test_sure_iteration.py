@@ -14,9 +14,9 @@ from conftest import to_log
 from dprl import envs
 from dprl.errors import PlanError
 from dprl.planning import sure_iteration
-from dprl.planning.gain import Gain
+from dprl.planning.advantages import Gain
+from dprl.planning.model import count_transitions
 from dprl.planning.sure_iteration import PlanModel, optimism
-from dprl.planning.transitions import count_transitions
 
 GAMMAS = (1.0, 0.9)
 

@@ -10,7 +10,7 @@ from slow_confident import Slow, log_of, random_visits
 
 import dprl
 from conftest import to_log
-from dprl.planning.transitions import count_transitions
+from dprl.planning.model import count_transitions
 
 
 def cells(table):

@@ -14,9 +14,9 @@ from test_gate_cells import LEARNER, UNIT, ward
 
 import dprl
 from conftest import random_episodes, to_log
-from dprl.apps._changes import describe_changes
-from dprl.policies._regions import Range, Region
-from dprl.policies._restrict import limit_regions, limit_states
+from dprl.apps.reports.changes import describe_changes
+from dprl.policies.regions import Range, Region
+from dprl.policies.table import limit_regions, limit_states
 
 RAW = dprl.Metric(scale="none")
 WORLD = dprl.envs.PointMass()
@@ -87,7 +87,7 @@ def test_regions_are_a_subset_everywhere(seed):
     assert (part.choice[speaks] == whole.choice[speaks]).all()
     assert (whole.kind[speaks] == 2).all()
     # And by hand, one state at a time: it speaks exactly where an approved region holds it.
-    from dprl.policies._explain import usual_words
+    from dprl.policies.explain import usual_words
 
     for i in range(0, len(x), 7):
         inside = [

@@ -14,13 +14,13 @@ import pytest
 from dprl.baselines import BC, CQL, PQI, RL, SPIBB, FittedPQI, FittedSPIBB, ForestBC, SoftSPIBB
 
 import dprl
-from dprl.policies._base import provenance_of
-from dprl.policies._file import KINDS
-from dprl.policies._load import deferring
-from dprl.policies._protocol import DeferringPolicy, as_policy
-from dprl.policies._spaces import FeatureSpace, LabelSpace
-from dprl.policies._tabled import Tabled
-from dprl.policies.fitted import FeaturePolicy, NetworkPolicy
+from dprl.policies.base import provenance_of
+from dprl.policies.file import KINDS
+from dprl.policies.loading import deferring
+from dprl.policies.protocol import DeferringPolicy, as_policy
+from dprl.policies.spaces import FeatureSpace, LabelSpace
+from dprl.policies.stochastic import FeaturePolicy, NetworkPolicy
+from dprl.policies.table import Tabled
 
 FEATURES = ("pressure", "lactate")
 CELLS = dprl.DPRLContinuous(
@@ -441,8 +441,8 @@ def asked_for(path):
 
 
 def test_nothing_outside_asks_which_class_a_policy_is():
-    outside = [p for p in SRC.rglob("*.py") if p.parent != SRC / "policies"]
-    outside.append(SRC / "policies" / "_load.py")  # it knows all of them, and needs none
+    outside = [p for p in SRC.rglob("*.py") if SRC / "policies" not in p.parents]
+    outside.append(SRC / "policies" / "loading.py")  # it knows all of them, and needs none
     assert not [place for path in outside for place in asked_for(path)]
 
 
@@ -483,7 +483,7 @@ def test_a_policy_that_lacks_a_part_cannot_be_made(base, missing):
 
 def test_a_cell_named_like_a_column_is_told_by_its_own_numbers():
     """A feature may be called 'value': a report must show the cell's centre, not a mean return."""
-    from dprl.apps._changes import describe_changes
+    from dprl.apps.reports.changes import describe_changes
 
     log = clustered("value")
     policy = dprl.gate(CELLS, log, value_range=(0.0, 1.0))
@@ -497,7 +497,7 @@ def test_a_cell_named_like_a_column_is_told_by_its_own_numbers():
 def test_engines_over_other_points_are_refused():
     from dataclasses import replace
 
-    from dprl.policies._engines import Engines
+    from dprl.policies.points import Engines
 
     policy, other = policy_of("neighbors"), policy_of("neighbors pruned")
     assert same(

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.evidence.neighbors._net import core_points, greedy_net, net_size
 from dprl.evidence.neighbors.engine import Engine
 from dprl.evidence.neighbors.metric import Metric
+from dprl.evidence.neighbors.net import core_points, greedy_net, net_size
 from dprl.evidence.neighbors.samples import Points
 from dprl.learners.continuous import DPRLContinuous
-from dprl.policies._compress import compress, prune
+from dprl.policies.points import compress, prune
 
 RAW = Metric(scale="none")
 

@@ -13,8 +13,8 @@ from test_report import flat
 
 import dprl
 from conftest import to_log
-from dprl.apps._changes import describe_changes
-from dprl.apps._report import report
+from dprl.apps.reports._report import report
+from dprl.apps.reports.changes import describe_changes
 from dprl.planning.finite_mdp import FiniteMDP
 from dprl.policies.stochastic import StochasticPolicy
 

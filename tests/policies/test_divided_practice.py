@@ -5,7 +5,7 @@ import pytest
 
 import dprl
 from dprl._core.practice import DIVIDED, is_divided, unusual
-from dprl.policies._explain import reason, usual_words
+from dprl.policies.explain import reason, usual_words
 
 
 def trial(shares, seed=0, n=400):

@@ -13,8 +13,8 @@ from test_gate_cells import LEARNER, UNIT, ward
 
 import dprl
 from conftest import options, to_log
-from dprl.apps._changes import describe_changes
-from dprl.apps.cli.log_columns import _same
+from dprl.apps.cli.options import _same
+from dprl.apps.reports.changes import describe_changes
 from dprl.errors import LogError
 
 NAMES = {"episode": "episode", "time": "time", "state": "state", "action": "action",

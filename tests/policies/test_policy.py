@@ -13,7 +13,7 @@ import reference
 
 import dprl
 from conftest import to_log
-from dprl._core.intervals import welch
+from dprl._core.inference import welch
 
 
 @pytest.fixture(scope="module")

@@ -20,11 +20,11 @@ import pytest
 import dprl
 from dprl.errors import PolicyError
 from dprl.learners.baselines import BC
-from dprl.logs import _overlap as overlap
-from dprl.logs._overlap import seen, shared, sketch
-from dprl.policies import _file as archive
-from dprl.policies._base import provenance_of
-from dprl.policies.fitted import NetworkPolicy
+from dprl.logs import overlap
+from dprl.logs.overlap import seen, shared, sketch
+from dprl.policies import file as archive
+from dprl.policies.base import provenance_of
+from dprl.policies.stochastic import NetworkPolicy
 
 ALL = range(10_000, 100_000)
 """Every identifier there can be."""

@@ -13,11 +13,11 @@ import pytest
 
 import dprl
 from dprl._core.html.catalogue import speak
-from dprl.logs._dates import days_of
-from dprl.logs._encoding import encoding_of, filled, with_indicators
-from dprl.policies._regions import Range, range_words
-from dprl.policies._rule import Condition, Rule, day_words, days_told, with_dates
-from dprl.policies._rule_tree import picture_of
+from dprl.logs.encoding.encoder import encoding_of, filled, with_indicators
+from dprl.logs.reading.dates import days_of
+from dprl.policies.regions import Range, range_words
+from dprl.policies.rules.rule import Condition, Rule, day_words, days_told, with_dates
+from dprl.policies.rules.tree import picture_of
 
 duckdb = pytest.importorskip("duckdb")
 CUT = 19811.0  # 2024-03-29
@@ -270,7 +270,7 @@ def test_in_german_too():
 
 
 def test_the_table_of_those_who_followed_has_the_columns_of_the_log():
-    from dprl.apps._baseline import baseline
+    from dprl.apps.reports.standard import baseline
 
     table = world(200)
     table.loc[::9, "ward"] = None

@@ -8,18 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprl.errors import PolicyError
-from dprl.planning.policy_tree import best_tree
-from dprl.policies._region_search import (
+from dprl.planning.tree import best_tree
+from dprl.policies.regions import (
     DEPTH,
     FEATURES,
     LEAST,
     REGIONS,
     SEARCHED,
     TRUE,
+    Range,
+    Region,
     _Grid,
     group,
+    read_layers,
 )
-from dprl.policies._regions import Range, Region, read_layers
 
 NAMES = ("x", "y", "z")
 
@@ -108,7 +110,7 @@ def test_the_work_does_not_grow_with_the_log(monkeypatch):
         fitted.append((len(took), psi.shape[1], settings["depth"]))
         return best_tree(bins, psi, took, **settings)
 
-    monkeypatch.setattr("dprl.planning.policy_tree.best_tree", counting)
+    monkeypatch.setattr("dprl.planning.tree.best_tree", counting)
     rng = np.random.default_rng(2)
     x = rng.normal(size=(30_000, 10))
     made = [("a", k) if k < 40 else None for k in rng.integers(0, 60, 30_000).tolist()]
@@ -155,9 +157,7 @@ def test_two_places_of_one_change_become_two_regions():
 
 
 def test_edges_finer_than_the_round_numbers_stay_apart(monkeypatch):
-    monkeypatch.setattr(
-        "dprl.policies._region_search._Grid.of", lambda column: _Grid(-1, False)
-    )  # tens
+    monkeypatch.setattr("dprl.policies.regions._Grid.of", lambda column: _Grid(-1, False))  # tens
     rng = np.random.default_rng(6)
     near = np.concatenate([rng.uniform(1, 1.5, 40), rng.uniform(3, 3.5, 40)])
     others = rng.uniform(2, 2.5, 200)

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import dprl
-from dprl.policies._rule import Condition, Rule
-from dprl.policies._rule_match import FlatRules, first_rule
+from dprl.policies.rules.matching import FlatRules, first_rule
+from dprl.policies.rules.rule import Condition, Rule
 
 duckdb = pytest.importorskip("duckdb")
 
@@ -360,7 +360,7 @@ def test_truth_values_are_written_in_many_ways():
 
 
 def test_a_file_is_answered_row_by_row(tmp_path):
-    from dprl.apps.cli.suggestions import answer
+    from dprl.apps.cli.policies import answer
 
     ruled = policy(
         [on(ICU, Condition("fever", "in", labels=("true",))), on(Condition("pressure", "missing"))]

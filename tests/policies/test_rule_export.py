@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.policies._rule import Condition, Rule
+from dprl.policies.rules.rule import Condition, Rule
 
 duckdb = pytest.importorskip("duckdb")
 

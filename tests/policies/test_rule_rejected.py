@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.policies._rule import Condition, Rule
-from dprl.policies._rule_words import facts_of_rules, not_issued, words_of_rules
+from dprl.policies.rules.rule import Condition, Rule
+from dprl.policies.rules.text import facts_of_rules, not_issued, words_of_rules
 
 LOW = (Condition("pressure", "at most", 62.0),)
 HIGH = (Condition("pressure", "above", 62.0), Condition("age", "above", 70.0))

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dprl
-from dprl.policies._rule import Condition, Rule
-from dprl.policies._rule_tree import picture_of, tree_of
+from dprl.policies.rules.rule import Condition, Rule
+from dprl.policies.rules.tree import picture_of, tree_of
 
 NAMES, ACTIONS = ("pressure", "lactate", "ward"), ("fluids", "wait", "pressors")
 LEVELS = (None, None, ("HDU", "ICU", "ward"))

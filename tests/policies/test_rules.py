@@ -16,9 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dprl
-from dprl.policies import _file as archive
-from dprl.policies._rule import Condition, Rule
-from dprl.policies._rule_facts import groups_by
+from dprl.policies import file as archive
+from dprl.policies.rules.rule import Condition, Rule, groups_by
 
 NAMES = ("pressure", "lactate", "age")
 ACTIONS = ("bolus 1", "none", "two")
@@ -189,7 +188,7 @@ def test_an_explanation_says_what_is_on_record():
 def test_every_way_of_asking_why_gives_the_same_words():
     """The service and the pages ask the decisions, not the policy."""
     from dprl.apps.serve.answers import Answers
-    from dprl.policies._explain import reason
+    from dprl.policies.explain import reason
 
     limited = policy().limited_to(policy().situations(log())[:1])
     rows = np.array([[60.0, 3.0, 50.0], [70.0, 3.0, 75.0], [70.0, 3.0, 50.0], [60.0, np.nan, 50.0]])
@@ -257,7 +256,7 @@ def test_a_limited_policy_says_only_what_the_whole_one_says():
 
 
 def test_reports_and_reviews_tell_its_changes(tmp_path):
-    from dprl.apps._changes import describe_changes
+    from dprl.apps.reports.changes import describe_changes
 
     seen = log()
     described = describe_changes(policy(), seen)

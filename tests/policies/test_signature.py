@@ -10,8 +10,8 @@ import pytest
 
 import dprl
 from dprl.apps.cli.main import _run
-from dprl.policies._file import REQUIRED
-from dprl.policies._signature import PublicKey, SecretKey, require, sign, verify
+from dprl.policies.file import REQUIRED_KEYS as REQUIRED
+from dprl.policies.signature import PublicKey, SecretKey, require, sign, verify
 
 pytest.importorskip("cryptography", reason="the extra sign is not installed")
 
@@ -103,7 +103,7 @@ def test_a_service_takes_over_only_what_is_signed(path, key):
     pytest.importorskip("starlette", reason="the extra serve is not installed")
     from dprl.apps.serve.lifecycle import _stamp
     from dprl.apps.serve.served import Served, successor
-    from dprl.policies._load import deferring
+    from dprl.policies.loading import deferring
 
     before = _stamp(str(path))
     sign(path, key)

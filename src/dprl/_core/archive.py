@@ -2,7 +2,7 @@
 
 The document says what the file is, its format version, the kind of its content, everything that is
 not an array, the dtype and shape of each array, and a SHA-256 over all of it. Equal content gives
-equal bytes: no time stamps. Policies (`dprl.policies._file`) and evidence
+equal bytes: no time stamps. Policies (`dprl.policies.file`) and evidence
 (`dprl.evidence._site_file`) are kept in such files.
 """
 
@@ -21,12 +21,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.disk import replacing
-from dprl._core.limits import shortage
+from dprl._core.disk import replacing, shortage
 from dprl._core.words import said_in, with_said
 from dprl.errors import DprlError
-
-__all__ = ["LARGEST", "Archive", "Arrays"]
 
 LARGEST = 4 << 30
 """Bytes a file may unpack to; more is refused before anything is unpacked."""

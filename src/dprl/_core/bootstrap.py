@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from dprl._core.compiled import compiled
 
-__all__ = ["counts", "percentiles", "picks"]
-
 ROOM = 1 << 24
 """Counts held at a time, unless `AT_LEAST` draws need more."""
 AT_ONCE = 1 << 14

@@ -9,24 +9,67 @@ or false); the second half checks the parameters that several learners and funct
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, get_args
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from dprl._core.words import argument, either, option, worded
 from dprl.errors import ParameterError
 
-__all__ = [
-    "MOST", "Cut", "Visits", "check_choice", "check_cut", "check_delta", "check_draws",
-    "check_flag", "check_gamma", "check_grid", "check_level", "check_n_min", "check_number",
-    "check_radius", "check_range", "check_seed", "check_threads", "check_visits",
-    "check_weights", "check_whole", "is_number", "wrong",
-]  # fmt: skip
+# --- A parameter that has a new name: the old one works for one more release, with a warning
+
+T = TypeVar("T")
+
+
+def renamed(old: str, new: str) -> Callable[[type[T]], type[T]]:
+    """Let a class be made with, and asked for, `old` where `new` is meant.
+
+    A class decorator. Both names at once are refused, so that a setting cannot say two things.
+    """
+
+    def wrap(cls: type[T]) -> type[T]:
+        plain: Any = vars(cls)["__init__"]
+
+        @functools.wraps(plain)
+        def init(self: Any, *args: Any, **settings: Any) -> None:
+            if old in settings:
+                if new in settings:
+                    raise ParameterError(
+                        f"{old} is the old name of {new}, and both are given: "
+                        f"{settings[old]!r} and {settings[new]!r}.",
+                        do=f"Say {new} alone.",
+                    )
+                _warn(cls, old, new)
+                settings[new] = settings.pop(old)
+            plain(self, *args, **settings)
+
+        def value(self: Any) -> Any:
+            _warn(cls, old, new)
+            return getattr(self, new)
+
+        setattr(cls, "__init__", init)  # noqa: B010 - as a class of any kind
+        setattr(cls, old, property(value, doc=f"The old name of `{new}`."))
+        return cls
+
+    return wrap
+
+
+def _warn(cls: type, old: str, new: str) -> None:
+    warnings.warn(
+        f"{old} of {cls.__name__} is called {new} now; the old name goes with the next release.",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+
+
+# --- Every check of a parameter, with one sentence for what is refused
 
 Visits: TypeAlias = Literal["first", "all"]
 Cut: TypeAlias = Literal["drop", "drop-unrelated", "bootstrap", "terminal", "ipcw"]
-"""Treatments of cut episodes; `dprl.logs._censoring` says what each does and assumes."""
+"""Treatments of cut episodes; `dprl.logs.censoring` says what each does and assumes."""
 
 
 def wrong(name: str, need: str, value: object, do: str = "") -> ParameterError:

@@ -10,19 +10,178 @@ worker, no worker left, no scheduler) ends in an error, never in an answer.
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
+import logging
+import os
+import pickle
+import platform
 import queue
+import threading
 import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from dprl._core import cluster_tasks
-from dprl._core.optional import needed
-from dprl.errors import ClusterError, DprlError
+import numpy as np
 
-__all__ = ["Cluster", "Kept"]
+from dprl._core.checks import wrong
+from dprl._core.optional import needed
+from dprl._core.version import __version__
+from dprl.errors import ClusterError, DprlError, LogError
+
+# --- One digest of all the code of dprl: so two processes can tell whether they run the same
+
+
+@functools.cache
+def source_digest() -> str:
+    """SHA-256 of the source of dprl and of the studies beside it: names and contents of modules."""
+    home = Path(__file__).parent.parent
+    total = hashlib.sha256()
+    for path in sorted([*home.rglob("*.py"), *home.parent.glob("dprl_studies/**/*.py")]):
+        total.update(path.relative_to(home.parent).as_posix().encode())
+        total.update(path.read_bytes())
+    return total.hexdigest()
+
+
+# --- What a worker of a cluster does: read a part, apply a job to it, merge results
+#
+# A worker works on one part at a time, whatever its number of threads: a part is as large as a
+# process may hold, and a job uses several threads by itself. What a job warns about travels back
+# with
+# its result, so that it is shown where the user is.
+
+_ONE_AT_A_TIME = threading.Lock()
+
+Stamp = tuple[tuple[str, str], ...]
+"""The versions that decide about the bits of a result, by name."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A result and the warnings that came with it, each once.
+
+    Attributes:
+        result: What the job returned.
+        warned: Category and text of each warning, in the order of the parts.
+        size: Bytes of the result: Dask asks for it to spread work and to watch its memory.
+    """
+
+    result: Any
+    warned: tuple[tuple[type[Warning], str], ...] = ()
+    size: int = 0
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self.size
+
+
+def _answer(result: Any, warned: Iterable[tuple[type[Warning], str]]) -> Answer:
+    """An answer with its size; arrays are not copied to measure them."""
+    outside: list[int] = []
+    inside = pickle.dumps(result, 5, buffer_callback=lambda b: outside.append(b.raw().nbytes))
+    return Answer(result, tuple(dict.fromkeys(warned)), len(inside) + sum(outside))
+
+
+def stamp() -> Stamp:
+    """The versions of this process that decide about the bits of a result."""
+    import duckdb
+    import numba
+    import scipy
+
+    return (
+        ("dprl", __version__),
+        ("source of dprl", source_digest()[:16]),
+        ("numpy", np.__version__),
+        ("scipy", scipy.__version__),
+        ("numba", numba.__version__),
+        ("duckdb", duckdb.__version__),
+    )
+
+
+def _check(expected: Stamp) -> None:
+    """Refuse to work with other code than the process that asks: the answer could be another."""
+    own = dict(stamp())
+    for name, version in expected:
+        if own.get(name) != version:
+            raise ClusterError(
+                f"a worker has {name} {own.get(name)}, and this process has {version}: results "
+                "could differ.",
+                f"the worker on {platform.node()}",
+                "Install the same versions on all workers, and start them again.",
+            )
+
+
+def unpack(packed: bytes) -> Any:
+    """What was pickled for the workers."""
+    return pickle.loads(packed)
+
+
+def _read(source: Any, name: str) -> Any:
+    """The log of a part; what cannot be read is named."""
+    try:
+        return source.read()
+    except DprlError as error:
+        where = f"{name}: {error.where}" if error.where else name
+        raise type(error)(error.what, where, error.do) from error
+    except MemoryError:
+        raise
+    except Exception as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise LogError(
+            f"{name} cannot be read.",
+            f"{type(error).__name__}: {first}",
+            "Is the file whole, and do all workers see the same files under the same paths?",
+        ) from error
+
+
+def _alone(function: Callable[[], Any]) -> Answer:
+    """The result of a function and what it warned about; other threads of this worker wait."""
+    with _ONE_AT_A_TIME, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = function()
+    return _answer(result, ((w.category, str(w.message)) for w in caught))
+
+
+def apply(
+    expected: Stamp, source: Any, name: str, job: Callable[..., Any], shared: tuple[Any, ...]
+) -> Answer:
+    """A job applied to the log of one part.
+
+    Args:
+        expected: The versions of the process that asks.
+        source: Where the part comes from, pickled or as it is.
+        name: The part in words, for errors.
+        job: Called with the log of the part and the shared values.
+        shared: Values that every call gets.
+    """
+    _check(expected)
+
+    def work() -> Any:
+        return job(_read(unpack(source) if isinstance(source, bytes) else source, name), *shared)
+
+    return _alone(work)
+
+
+def call(expected: Stamp, function: Callable[..., Any], task: bytes, shared: Any) -> Answer:
+    """A function applied to one task of many."""
+    _check(expected)
+    return _alone(lambda: function(unpack(task), *shared))
+
+
+def join(merge: Callable[[Any, Any], Any], *answers: Answer) -> Answer:
+    """Some answers merged, in their order; a result of None has nothing to add."""
+    total = None
+    for answer in answers:
+        if answer.result is not None:
+            total = answer.result if total is None else merge(total, answer.result)
+    return _answer(total, (w for answer in answers for w in answer.warned))
+
+
+# --- Work on a Dask cluster: the same jobs as in one process, and the same results to the last
+# bit
 
 FAN = 8
 """Results that are merged by one task."""
@@ -92,7 +251,7 @@ class Cluster:
                 Kept(
                     source,
                     self.client.submit(
-                        cluster_tasks.unpack, dumps(source), key=f"dprl-kept-{run}-{i}", pure=False
+                        unpack, dumps(source), key=f"dprl-kept-{run}-{i}", pure=False
                     ),
                 )
                 for i, source in enumerate(sources)
@@ -125,7 +284,7 @@ class Cluster:
         if not sources:
             return None
         dumps, submit = _dumps(), self.client.submit
-        run, expected = uuid.uuid4().hex, cluster_tasks.stamp()
+        run, expected = uuid.uuid4().hex, stamp()
         names: dict[str, str] = {}
         self.workers()
         with _no_size_warning():
@@ -138,7 +297,7 @@ class Cluster:
                 names[key] = named
                 level.append(
                     submit(
-                        cluster_tasks.apply, expected, part, named, job, common,
+                        apply, expected, part, named, job, common,
                         key=key, pure=False,
                     )
                 )  # fmt: skip
@@ -148,10 +307,10 @@ class Cluster:
                 for i in range(0, len(level), FAN):
                     some, key = level[i : i + FAN], f"dprl-merge-{run}-{len(tasks)}"
                     names[key] = f"the merge of {len(some)} results"
-                    above.append(submit(cluster_tasks.join, merge, *some, key=key, pure=False))
+                    above.append(submit(join, merge, *some, key=key, pure=False))
                     tasks.append(above[-1])
                 level = above
-        last, total = level[0].key, cluster_tasks.Answer(None)
+        last, total = level[0].key, Answer(None)
         level = above = some = []  # what was merged is no longer needed: nobody may hold it
         for future in self._finished(tasks, names, progress):
             if future.key == last:
@@ -184,7 +343,7 @@ class Cluster:
         if not tasks:
             return
         dumps = _dumps()
-        run, expected = uuid.uuid4().hex, cluster_tasks.stamp()
+        run, expected = uuid.uuid4().hex, stamp()
         self.workers()
         numbers: dict[str, int] = {}
         words: dict[str, str] = {}
@@ -197,7 +356,7 @@ class Cluster:
                 words[key] = f"task {i + 1:,} of {len(tasks):,}" if names is None else names[i]
                 futures.append(
                     self.client.submit(
-                        cluster_tasks.call, expected, function, dumps(task), common,
+                        call, expected, function, dumps(task), common,
                         key=key, pure=False,
                     )
                 )  # fmt: skip
@@ -210,9 +369,7 @@ class Cluster:
 
     def _share(self, run: str, shared: tuple[Any, ...]) -> Any:
         """Values for all tasks, on the cluster: one task, so that they can be made again."""
-        return self.client.submit(
-            cluster_tasks.unpack, _dumps()(shared), key=f"dprl-shared-{run}", pure=False
-        )
+        return self.client.submit(unpack, _dumps()(shared), key=f"dprl-shared-{run}", pure=False)
 
     def _finished(
         self, futures: list[Any], names: dict[str, str], progress: Share | None
@@ -359,3 +516,88 @@ def _no_scheduler(address: str) -> ClusterError:
         address,
         "Start it and its workers again, then the same command: nothing was written.",
     )
+
+
+# --- Which cluster: a client that is there, the address of a scheduler, or workers on this
+# machine
+
+
+@contextlib.contextmanager
+def connect(cluster: Any, patience: float = PATIENCE) -> Iterator[Cluster]:
+    """A cluster to work on, for as long as the block lasts.
+
+    Args:
+        cluster: A `distributed.Client`, which stays open; the address of a scheduler, such as
+            "tcp://10.0.0.1:8786"; or "local", "local:2" or a number: so many worker processes on
+            this machine (by default one per core), which end with the block.
+        patience: Seconds to wait for the scheduler and for a first worker. Default 60.
+
+    Yields:
+        The cluster.
+
+    Raises:
+        PackageError: If Dask is not installed.
+        ParameterError: If `cluster` is none of these.
+        ClusterError: If the scheduler does not answer.
+    """
+    distributed = needed("distributed", "work on a cluster", "dprl[cluster]")
+    if isinstance(cluster, Cluster):
+        yield cluster
+        return
+    if isinstance(cluster, distributed.Client):
+        yield Cluster(cluster, patience)
+        return
+    workers = _workers(cluster)
+    if workers is None and not (isinstance(cluster, str) and "://" in cluster):
+        raise wrong(
+            "cluster", "a client, an address (tcp://HOST:PORT), 'local' or 'local:2'", cluster
+        )
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_quiet())
+        address = cluster
+        if workers is not None:
+            address = stack.enter_context(
+                distributed.LocalCluster(
+                    n_workers=workers, threads_per_worker=1, host="127.0.0.1",
+                    dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False},
+                    silence_logs=logging.CRITICAL,
+                )
+            )  # fmt: skip
+        try:
+            client = distributed.Client(address, timeout=patience, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise ClusterError(
+                f"no Dask scheduler answers at {cluster}.",
+                (str(error).splitlines() or [""])[0],
+                "Start one (dask scheduler), or work on this machine: local:2.",
+            ) from error
+        stack.callback(_close, client)
+        yield Cluster(client, patience)
+
+
+def _workers(cluster: Any) -> int | None:
+    """The number of worker processes on this machine; None where another cluster is meant."""
+    if isinstance(cluster, int) and not isinstance(cluster, bool) and cluster >= 1:
+        return cluster
+    if cluster == "local":
+        return os.cpu_count() or 1
+    kind, _, number = cluster.partition(":") if isinstance(cluster, str) else ("", "", "")
+    return int(number) if kind == "local" and number.isdecimal() and int(number) >= 1 else None
+
+
+def _close(client: Any) -> None:
+    """Close a client of ours; a scheduler that has gone does not matter now."""
+    with contextlib.suppress(Exception):
+        client.close(timeout=2)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the log lines of Dask: what goes wrong is told in our words."""
+    logger = logging.getLogger("distributed")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

@@ -25,8 +25,6 @@ from numba.core.cgutils import true_bit
 from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
-__all__ = ["KERNELS", "bit", "compiled", "fused", "in_parts", "parts"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 

@@ -7,8 +7,6 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-__all__ = ["confine", "connect"]
-
 SETTINGS = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 """What is needed (Parquet, JSON, time zones) is part of DuckDB; nothing comes from elsewhere."""
 

@@ -1,9 +1,9 @@
-r"""Exact sums of floats: digits of base 2^32 on a grid that is the same for every sum.
+"""Exact sums of floats: digits of base 2^32 on a grid that is the same for every sum.
 
 A float64 is ±M·2^x with M < 2^53. Digit k of it is the part in 2^(32k) .. 2^(32k + 31): at most
 three digits differ from 0, and which ones depends on the float alone, never on what else is added.
 A sum keeps its digits apart, each in an int64 that only grows (fewer than 2^30 summands of less
-than 2^32 each), and carries are settled when it is read (see `dprl._core.exact_moments`). So
+than 2^32 each), and carries are settled when it is read (see `dprl._core.exact`). So
 
 * adding is adding integers: no rounding, and no order, chunk, thread or tree of merges can show;
 * a sum keeps the digits of a *window*: the K largest, counted down from its own largest summand.
@@ -21,21 +21,16 @@ the windows here are integers.)
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Exponents, Floats, Ints
 from dprl._core.compiled import bit, compiled
 
-__all__ = [
-    "COUNT", "LIMIT", "MASK", "NOTHING", "SQUARES", "SUMS", "Window", "add_float", "add_window",
-    "digits_of", "lowest_bit", "top_of", "window_of",
-]  # fmt: skip
-
-Floats: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.int64]
-Exponents: TypeAlias = NDArray[np.int16]
+# --- Exact sums of floats: digits of base 2^32 on a grid that is the same for every sum
 
 COUNT = 0
 """The word that holds the count; the digits of the sum follow, then those of the squares."""
@@ -195,3 +190,243 @@ def digits_of(values: Floats, window: Window) -> Ints:
     bits = np.ascontiguousarray(values).view(np.int64)
     _fill_digits(bits, window.top, window.sums, window.squares, words)
     return np.ascontiguousarray(words[:, 1:])
+
+
+# --- Reading exact sums: means, standard deviations and comparisons, rounded once
+#
+# Carries are settled, and n·Σx² - (Σx)² is computed with whole numbers: if no digit was dropped,
+# mean
+# and standard deviation are those of exact arithmetic. If digits were dropped, it is known how
+# far
+# off a sum can be; a mean or standard deviation that could be wrong by more than 2^-40 or 2^-30
+# of
+# itself is reported as *lost* (NaN), never as 0.
+
+
+@compiled
+def _settle(
+    words: Ints, cell: int, begin: int, K: int, out: Ints, at: int
+) -> int:  # pragma: no cover - compiled
+    """Settle the carries of K digits into out[at : at + K + 1], all >= 0; returns the sign."""
+    carry = np.int64(0)
+    for j in range(K - 1, -1, -1):
+        value = words[cell, begin + j] + carry
+        out[at + 1 + j] = value & MASK
+        carry = value >> 32
+    out[at] = carry
+    sign = 1
+    if carry < 0:
+        sign = -1
+        borrow = np.int64(1)
+        for j in range(K, 0, -1):
+            value = (~out[at + j] & MASK) + borrow
+            out[at + j] = value & MASK
+            borrow = value >> 32
+        out[at] = ~out[at] + borrow
+    for j in range(K + 1):
+        if out[at + j]:
+            return sign
+    return 0
+
+
+@compiled
+def _divide(
+    digits: Ints, at: int, length: int, more: int, by: int
+) -> int:  # pragma: no cover - compiled
+    """Divide digits[at : at + length + more] by `by` < 2^31 in place; returns the remainder."""
+    rest = np.int64(0)
+    for j in range(at, at + length + more):
+        value = (rest << 32) | (digits[j] if j < at + length else 0)
+        digits[j] = value // by
+        rest = value % by
+    return int(rest)
+
+
+@compiled
+def _leading(
+    digits: Ints, at: int, length: int, rest: int
+) -> tuple[int, int]:  # pragma: no cover - compiled
+    """The number as m·2^e in units of its last digit.
+
+    m has 62 bits; its last bit is set if anything follows.
+    """
+    for i in range(at, at + length):
+        if digits[i]:
+            break
+    first = digits[i]
+    size = np.int64(0)
+    while first >> size:
+        size += 1
+    one = digits[i + 1] if i + 1 < at + length else 0
+    two = digits[i + 2] if i + 2 < at + length else 0
+    more = 62 - size
+    if more < 32:
+        m = (first << more) | (one >> (32 - more))
+        odd = (one & ((np.int64(1) << (32 - more)) - 1)) | two
+    else:
+        last = 32 - (more - 32)
+        m = (first << more) | (one << (more - 32)) | (two >> last)
+        odd = two & ((np.int64(1) << last) - 1)
+    odd |= rest
+    for j in range(i + 3, at + length):
+        odd |= digits[j]
+    if odd:
+        m |= 1
+    return m, int(32 * (at + length - 1 - i) - more)
+
+
+@compiled
+def _mean(
+    digits: Ints, at: int, length: int, unit: int, n: int
+) -> float:  # pragma: no cover - compiled
+    """digits[at : at + length] / n, rounded once; the last digit weighs 2^(32·unit).
+
+    Three more places of `digits` must be free behind it.
+    """
+    rest = _divide(digits, at, length, 3, n)
+    m, e = _leading(digits, at, length + 3, rest)
+    return math.ldexp(float(m), int(e + 32 * (unit - 3)))
+
+
+@compiled
+def _log2(digits: Ints, at: int, length: int, unit: int) -> float:  # pragma: no cover - compiled
+    """The binary logarithm of a number whose last digit weighs 2^(32·unit); -inf for 0."""
+    for i in range(at, at + length):
+        if digits[i]:
+            m, e = _leading(digits, at, length, 0)
+            return math.log2(float(m)) + e + 32 * unit
+    return -math.inf
+
+
+@compiled
+def _spread(
+    words: Ints, cell: int, sums: int, unit: int, unit_q: int, digits: Ints, at: int, wide: int
+) -> bool:  # pragma: no cover - compiled
+    """Write n·Σx² - (Σx)² to digits[at : at + wide]; returns whether it is below 0.
+
+    digits[: sums + 1] hold |Σx|; the last digit written weighs 2^(32·min(2·unit, unit_q)).
+    """
+    squares = words.shape[1] - 1 - sums
+    n, low, end = words[cell, COUNT], min(2 * unit, unit_q), at + wide - 1
+    for j in range(at, end + 1):
+        digits[j] = 0
+    _settle(words, cell, 1 + sums, squares, digits, end + 1)
+    k = end - (unit_q - low)
+    for j in range(squares + 1):
+        value = digits[end + 1 + squares - j] * n
+        digits[k - j] += value & MASK
+        digits[k - j - 1] += value >> 32
+    k = end - (2 * unit - low)
+    for i in range(sums + 1):
+        for j in range(sums + 1):
+            product = np.uint64(digits[sums - i]) * np.uint64(digits[sums - j])
+            digits[k - i - j] -= np.int64(product & np.uint64(MASK))
+            digits[k - i - j - 1] -= np.int64(product >> np.uint64(32))
+    carry = np.int64(0)
+    for j in range(end, at - 1, -1):
+        value = digits[j] + carry
+        digits[j] = value & MASK
+        carry = value >> 32
+    return bool(carry < 0)
+
+
+@compiled
+def _read(
+    words: Ints, cell: int, top: int, bottom: int, sums: int, digits: Ints, out: Floats
+) -> bool:  # pragma: no cover - compiled
+    """Write mean and deviation of words[cell] to out[cell]; returns whether precision was lost."""
+    squares = words.shape[1] - 1 - sums
+    n = words[cell, COUNT]
+    out[cell, 0] = out[cell, 1] = math.nan
+    if n == 0:
+        return False
+    if top == NOTHING:
+        out[cell, 0] = 0.0
+        out[cell, 1] = 0.0 if n > 1 else math.nan
+        return False
+    unit, unit_q = (top >> 5) - sums + 1, ((2 * top + 1) >> 5) - squares + 1
+    dropped, dropped_q = (bottom >> 5) < unit, ((2 * bottom) >> 5) < unit_q
+    sign = _settle(words, cell, 1, sums, digits, 0)
+    blur, blur_q = -math.inf, -math.inf  # logarithms of what may be missing
+    if dropped or dropped_q:
+        log_n, size = math.log2(float(n)), _log2(digits, 0, sums + 1, unit)
+        if dropped:
+            blur = log_n + 32 * unit
+            blur_q = 2 + log_n + max(size, blur) + 32 * unit
+            if size < blur + 40:
+                return True
+        if dropped_q:
+            blur_q = 1 + max(blur_q, 2 * log_n + 32 * unit_q)
+    if n > 1:
+        low, at = min(2 * unit, unit_q), sums + 5
+        wide = max(2 * (unit + sums) + 2, unit_q + squares + 2) - low + 1
+        negative = _spread(words, cell, sums, unit, unit_q, digits, at, wide)
+        size = _log2(digits, at, wide, low)
+        if negative or size < blur_q + 30:
+            return True
+        if size == -math.inf:
+            out[cell, 1] = 0.0
+        else:
+            m, e = _leading(digits, at, wide, 0)
+            f, e = float(m), e + 32 * low
+            if e & 1:
+                f, e = 2 * f, e - 1
+            out[cell, 1] = math.ldexp(math.sqrt(f / (float(n) * float(n - 1))), int(e >> 1))
+    out[cell, 0] = sign * _mean(digits, 0, sums + 1, unit, n) if sign else 0.0
+    return False
+
+
+@compiled
+def moments(
+    words: Ints, top: Exponents, bottom: Exponents, sums: int, out: Floats, lost: NDArray[np.bool_]
+) -> None:  # pragma: no cover - compiled
+    """Mean and sample standard deviation of accumulators words (cells, W): out (cells, 2).
+
+    NaN if there is no summand, or only one for the deviation. Both are NaN and lost (cells,) is
+    true if dropped digits could matter.
+    """
+    digits = np.zeros(8 * (words.shape[1] + 8), np.int64)
+    for cell in range(len(words)):
+        lost[cell] = _read(words, cell, top[cell], bottom[cell], sums, digits, out)
+
+
+@compiled
+def means_of_sums(words: Ints, top: Exponents, out: Floats) -> None:  # pragma: no cover - compiled
+    """The means of sums without squares, words (cells, 1 + SUMS): out (cells,), rounded once.
+
+    NaN if there is no summand, or one that is not finite (`top` above 1023).
+    """
+    digits = np.zeros(SUMS + 4, np.int64)
+    for cell in range(len(words)):
+        n = words[cell, COUNT]
+        if n == 0 or top[cell] > 1023:
+            out[cell] = math.nan
+            continue
+        out[cell] = 0.0
+        if top[cell] != NOTHING:
+            sign = _settle(words, cell, 1, SUMS, digits, 0)
+            if sign:
+                out[cell] = sign * _mean(digits, 0, SUMS + 1, (top[cell] >> 5) - SUMS + 1, n)
+
+
+@compiled
+def not_below(
+    words: Ints, cell: int, top: int, other: Ints, origin: int, below: int, sums: int, room: Ints
+) -> bool:  # pragma: no cover - compiled
+    """Whether the mean of words[cell] is at least that of other[origin], by integers alone.
+
+    top, below: where their windows begin. room (2, W) is working memory.
+    """
+    highest = max(top, below)
+    if highest == NOTHING:
+        return True
+    room[:] = 0
+    add_window(room, 0, highest, sums, words, cell, top, 1)
+    add_window(room, 1, highest, sums, other, origin, below, 1)
+    n, m = words[cell, COUNT], other[origin, COUNT]
+    first, second = np.empty(sums + 1, np.int64), np.empty(sums + 1, np.int64)
+    sign, sign_2 = _settle(room, 0, 1, sums, first, 0), _settle(room, 1, 1, sums, second, 0)
+    carry = np.int64(0)
+    for j in range(sums, -1, -1):
+        carry = (sign * first[j] * m - sign_2 * second[j] * n + carry) >> 32
+    return bool(carry >= 0)

@@ -1,8 +1,8 @@
-"""Public names that are imported on first use, from one table for each package.
+"""Public names that are imported on first use, told once for each package.
 
 `import dprl` must stay quick and acting on a policy must not need a compiler, so no package imports
-its modules. Each says once where its public names are defined; the same names stand in its
-`if TYPE_CHECKING:` block for type checkers, and a test holds the two together.
+its modules. Each names its public names in its `if TYPE_CHECKING:` block, where type checkers see
+them; `attach` reads the same lines.
 """
 
 from __future__ import annotations
@@ -10,34 +10,32 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
+import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-__all__ = ["alias", "attach"]
+PUBLIC = re.compile(r"^    from (dprl[\w.]*) import (\w+) as \2$", re.MULTILINE)
+"""A public name: its module, and the name itself."""
 
 
 def attach(
-    package: str, homes: Mapping[str, Sequence[str]], modules: Sequence[str] = ()
+    package: str, modules: Sequence[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """`__getattr__`, `__dir__` and `__all__` of a package whose names are imported on first use.
 
     Args:
-        package: The name of the package.
-        homes: Module → the public names it defines. Its name is relative to the package, or full
-            (`dprl.evidence.behavior`).
+        package: The name of the package. Its public names stand in its source, one a line, as
+            ``from dprl.logs.log import Log as Log``.
         modules: Modules and packages that are public themselves, by their full names. Default none.
 
     Returns:
         The three, to be assigned in the package.
     """
-    where = {
-        name: home if home.startswith("dprl.") else f"{package}.{home}"
-        for home, names in homes.items()
-        for name in names
-    }
+    loader: Any = sys.modules[package].__spec__.loader  # type: ignore[union-attr]
+    where = {name: home for home, name in PUBLIC.findall(loader.get_source(package))}
     inner = {module.rpartition(".")[2]: module for module in modules}
 
     def get(name: str) -> Any:

@@ -14,8 +14,6 @@ from dprl._core.disk import replacing
 from dprl._core.optional import needed
 from dprl.errors import ParameterError
 
-__all__ = ["PALETTE", "box", "curve", "grid", "look", "ready", "reference", "save", "style"]
-
 PALETTE = {
     "DPRL contrast": "#0072b2",
     "DPRL paper": "#56b4e9",

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from dprl._core.words import say
 
-__all__ = ["DIVIDED", "is_divided", "unusual"]
-
 DIVIDED = say("practice is divided")
 """What stands in the place of the usual action where there is none."""
 

@@ -15,11 +15,6 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
-__all__ = [
-    "NN_", "N_", "Named", "Said", "api", "argument", "duration", "either", "joined", "option",
-    "pieces", "said_by", "said_in", "say", "say_many", "sentences", "with_said", "word", "worded",
-]  # fmt: skip
-
 FORMAT = re.compile(r"\+?,?(?:\.\d{1,2})?[defg%]?")
 """How a number may be written: the part of a place after its colon."""
 LONGEST = 4_000

@@ -11,11 +11,6 @@ from typing import TYPE_CHECKING
 from dprl._core.lazy import attach
 
 if TYPE_CHECKING:
-    from dprl.apps._report import report as report
+    from dprl.apps.reports._report import report as report
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "_report": ("report",),
-    },
-)
+__getattr__, __dir__, __all__ = attach(__name__)

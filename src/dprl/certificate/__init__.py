@@ -6,9 +6,7 @@ numbers: the published bounds beside a sound one, and an approximate gain for po
 certificate.
 """
 
-from dprl.certificate._approximate_gain import ApproximateGain, approximate_gain
 from dprl.certificate._gate import gate
-from dprl.certificate._published_bounds import published
 from dprl.certificate.bounds import (
     Bound,
     count_errors,
@@ -16,11 +14,13 @@ from dprl.certificate.bounds import (
     dprl_theorem_1,
     dprl_theorem_2,
     pqi_corollary_2,
+    published,
     sound_theorem_1,
     spibb_theorem_2,
     spibb_two_successors,
     visits_needed,
 )
+from dprl.certificate.gain import ApproximateGain, approximate_gain
 from dprl.policies.certificate import Certificate
 
 __all__ = [

@@ -7,8 +7,8 @@ the performance difference lemma ρ(π) >= ρ(b): no horizon factor, no model, n
 
 * ``markov=True`` (default) claims that what follows a visit of a state depends on the past through
   the state alone. The evidence is then an e-process over all visits of a state
-  (`dprl.certificate._eprocess`), and the gain of exactly what is issued is bounded
-  (`dprl.certificate._issued_gain`). ``markov=False`` counts first visits and claims less.
+  (`dprl.certificate.eprocesses`), and the gain of exactly what is issued is bounded
+  (`dprl.certificate.gain`). ``markov=False`` counts first visits and claims less.
 * ``mode="swap-split"`` (default). Groups are split in two; one half proposes K pairs (the learner's
   rule at half of n_min, and an advantage that is surely above 0), the other half certifies them;
   then the reverse.
@@ -18,14 +18,14 @@ the performance difference lemma ρ(π) >= ρ(b): no horizon factor, no model, n
   without looking at returns: the user must name the states.
 
 * Where the log records with which probabilities actions were taken, nothing is issued where they
-  differ within a state, and p is known where they do not (`dprl.evidence._lots`).
-* ``mode="policy"``. One bound for a policy as a whole (`dprl.certificate._whole_policy`).
+  differ within a state, and p is known where they do not (`dprl.evidence.propensity`).
+* ``mode="policy"``. One bound for a policy as a whole (`dprl.certificate.whole_policy`).
 * ``grade="large-sample"``. Tests that are right for large samples, in place of e-values
-  (`dprl.certificate._large_sample`), by first visits.
+  (`dprl.certificate.pair_tests`), by first visits.
 
-Labelled states are in `dprl.certificate._states`, wherever the rows are. Over features the gate
-decides per cell (`dprl.certificate._cells`), and over the rules of `dprl.Rules` per proposed rule
-(`dprl.certificate._rules`). Each mode is a kind of certificate: `register` adds one.
+Labelled states are in `dprl.certificate.states`, wherever the rows are. Over features the gate
+decides per cell (`dprl.certificate.cells`), and over the rules of `dprl.Rules` per proposed rule
+(`dprl.certificate.rules`). Each mode is a kind of certificate: `register` adds one.
 
 The issued pairs must also pass the learner's own rule on the whole log, so a gated policy makes a
 part of the suggestions of the policy before the gate, and no others.
@@ -41,47 +41,37 @@ from dataclasses import fields, replace
 from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dprl._core.arrays import Bools
 from dprl._core.checks import check_choice
 from dprl._core.words import api, option, say, sentences, worded
-from dprl.certificate._assumptions import LogRecord
-from dprl.certificate._cells import gate_cells
-from dprl.certificate._pair_tests import Learner
-from dprl.certificate._rules import gate_rules
-from dprl.certificate._settings import GateSettings, check_cut, in_memory, refuse_own_medians
-from dprl.certificate._sites import check_sites
-from dprl.certificate._states import gate_states, universe
-from dprl.certificate._whole_policy import gate_policy
+from dprl.certificate.assumptions import LogRecord
+from dprl.certificate.cells import gate_cells
+from dprl.certificate.pair_tests import Learner
+from dprl.certificate.rules import gate_rules
+from dprl.certificate.settings import GateSettings, check_cut, in_memory, refuse_own_medians
+from dprl.certificate.states import check_sites, gate_states, universe
+from dprl.certificate.whole_policy import gate_policy
 from dprl.errors import BalanceWarning, ParameterError
-from dprl.evidence._site_evidence import SiteEvidence
 from dprl.evidence.balance import Balance, Compared, balance, changes_in
 from dprl.evidence.neighbors.metric import Metric
+from dprl.evidence.sites.evidence import SiteEvidence
 from dprl.learners.confident import Confident
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
-from dprl.learners.rules import Rules
-from dprl.logs._censoring import outside
-from dprl.logs._encoding import encoded_like, labelled, with_indicators
-from dprl.logs._overlap import sealed_origin
+from dprl.learners.rules.learner import Rules
+from dprl.logs.censoring import outside
+from dprl.logs.encoding.encoder import encoded_like, labelled, with_indicators
 from dprl.logs.log import Label, Log, check_log
+from dprl.logs.overlap import sealed_origin
 from dprl.logs.parts import LogInParts, on_cluster
 from dprl.logs.source import Source, as_source
-from dprl.policies._certificate_kinds import (
-    IN_SAMPLE,
-    KINDS,
-    SWAP_SPLIT,
-    WHOLE_POLICY,
-    CertificateKind,
-)
-from dprl.policies._protocol import Policy
 from dprl.policies.cells import CellPolicy
-from dprl.policies.rules import RulePolicy
+from dprl.policies.certificate import IN_SAMPLE, KINDS, SWAP_SPLIT, WHOLE_POLICY, CertificateKind
+from dprl.policies.protocol import Policy
+from dprl.policies.rules.policy import RulePolicy
 from dprl.policies.table import TablePolicy
 
-__all__ = ["GATES", "differences_where_it_speaks", "gate", "register"]
-
-Bools = NDArray[np.bool_]
 Grade = Literal["proved", "large-sample"]
 Gate: TypeAlias = Callable[[Any, Any, GateSettings], Any]
 """How a kind of certificate proposes and certifies: (proposal, log, settings) → the policy, with

@@ -11,8 +11,6 @@ from scipy import sparse
 
 from dprl.planning.finite_mdp import FiniteMDP
 
-__all__ = ["care_pathway"]
-
 ACTIONS = ("antibiotics", "discharge", "fluids", "watch")
 # situation → action → chances of (improving, stable, worse, intensive care, going home)
 MOVES: dict[str, dict[str, tuple[float, float, float, float, float]]] = {

@@ -12,8 +12,6 @@ from scipy import sparse
 
 from dprl.planning.finite_mdp import FiniteMDP
 
-__all__ = ["dense_chain"]
-
 LENGTH, GAP, USUAL = 8, 0.2, 0.7
 
 

@@ -16,20 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dprl._core.arrays import Floats
 from dprl._core.checks import check_number, check_whole
 from dprl.errors import ParameterError
 from dprl.logs.log import Label, Log
 from dprl.planning.finite_mdp import FiniteMDP
-
-__all__ = ["PartlyObserved", "delayed"]
-
-Floats: TypeAlias = NDArray[np.float64]
 
 USUAL = 0.7
 ACTIONS = ("drug", "wait")

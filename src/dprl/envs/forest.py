@@ -8,8 +8,6 @@ from scipy import sparse
 from dprl.errors import ParameterError
 from dprl.planning.finite_mdp import FiniteMDP
 
-__all__ = ["forest"]
-
 
 def forest(chains: int = 10, depth: int = 3, eps: float = 0.1, gamma: float = 0.99) -> FiniteMDP:
     """One choice in state s0, followed by chains in which all actions are alike.

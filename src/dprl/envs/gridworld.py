@@ -15,8 +15,6 @@ from scipy import sparse
 
 from dprl.planning.finite_mdp import FiniteMDP
 
-__all__ = ["open_grid", "rooms", "small_grid", "soft"]
-
 SIZE = 10
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 ACTIONS = ("up", "right", "down", "left")

@@ -23,8 +23,6 @@ from dprl._core.optional import missing
 from dprl.errors import ParameterError
 from dprl.planning.finite_mdp import FiniteMDP
 
-__all__ = ["icu_sepsis"]
-
 DEATH, SURVIVAL, AFTER = 713, 714, 715
 ARRAYS = ("tx_mat", "r_mat", "d_0", "expert_policy")
 

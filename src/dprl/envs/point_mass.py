@@ -15,13 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Floats
 from dprl._core.checks import check_whole
 from dprl.logs.log import CUT, TERMINAL, Log
-from dprl.policies._protocol import is_drawn
+from dprl.policies.protocol import is_drawn
 
-__all__ = ["PointMass"]
-
-Floats = NDArray[np.float64]
 MOVES = np.array([(0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 0.0)])
 STEP, NOISE = 0.1, 0.03
 GOAL, GOAL_RADIUS = np.array([0.9, 0.5]), 0.1

@@ -20,8 +20,6 @@ from scipy import sparse
 from dprl._core.checks import check_seed
 from dprl.planning.finite_mdp import FiniteMDP
 
-__all__ = ["random_mdp"]
-
 STATES, ACTIONS, SUCCESSORS, GAMMA = 30, 4, 3, 0.95
 END, PAID, HALFWAY = 0.05, 0.2, 0.5
 

@@ -8,8 +8,6 @@ from scipy import sparse
 from dprl.errors import ParameterError
 from dprl.planning.finite_mdp import FiniteMDP
 
-__all__ = ["risky_arms"]
-
 
 def risky_arms(risky: int = 8, eps: float = 0.1, gamma: float = 0.99) -> FiniteMDP:
     """State s0 with K + 2 actions; each leads to a state of its own, and leaving that state pays.

@@ -17,25 +17,11 @@ if TYPE_CHECKING:
     from dprl.evaluation._compare import Comparison as Comparison
     from dprl.evaluation._compare import compare as compare
     from dprl.evaluation._evaluate import evaluate as evaluate
-    from dprl.evaluation._result import Evaluation as Evaluation
+    from dprl.evaluation._sensitivity import Sensitivity as Sensitivity
     from dprl.evaluation._sensitivity import sensitivity as sensitivity
-    from dprl.evaluation._sensitivity_result import Sensitivity as Sensitivity
     from dprl.evaluation._sweep import Sweep as Sweep
     from dprl.evaluation._sweep import sweep as sweep
+    from dprl.evaluation.result import Evaluation as Evaluation
     from dprl.evidence.behavior import Behavior as Behavior
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "_compare": ("Comparison", "compare"),
-        "_evaluate": ("evaluate",),
-        "_result": ("Evaluation",),
-        "dprl.evidence.behavior": ("Behavior",),
-        "_sensitivity": ("sensitivity",),
-        "_sensitivity_result": ("Sensitivity",),
-        "_sweep": (
-            "Sweep",
-            "sweep",
-        ),
-    },
-)
+__getattr__, __dir__, __all__ = attach(__name__)

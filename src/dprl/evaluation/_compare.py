@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dprl._core.arrays import Floats
 from dprl._core.checks import (
     Cut,
     check_choice,
@@ -38,17 +38,14 @@ from dprl._core.table import Table, to_json_value
 from dprl._core.words import either, worded
 from dprl.errors import ParameterError
 from dprl.evaluation._evaluate import evaluated
-from dprl.evaluation._result import Evaluation
 from dprl.evaluation.bootstrap import ends_of
 from dprl.evaluation.estimators import RETURN, check_estimator
+from dprl.evaluation.result import Evaluation
 from dprl.evidence.behavior import Behavior
 from dprl.logs.log import Log
 from dprl.logs.source import Source
 from dprl.policies.held_out import HeldOut, like_policy, rows_of
 
-__all__ = ["PRACTICE", "Comparison", "compare"]
-
-Floats = NDArray[np.float64]
 Progress = Callable[[str, float], None]
 
 PRACTICE = "usual practice"

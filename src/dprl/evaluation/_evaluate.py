@@ -3,7 +3,7 @@ r"""Off-policy evaluation: is the policy better than what we do, and how sure ar
 Where the policy defers, it does what the log did: the importance ratio is 1 by definition, not by
 estimate, so only the steps at which the policy speaks add uncertainty. See
 `dprl.evaluation.estimators` for the seven estimates, `dprl.evidence.behavior` for π_b, and
-`dprl.evaluation._values` for Q̂.
+`dprl.evaluation.values` for Q̂.
 
 The usual effective sample size counts many trajectories that the policy does not change. So it is
 given a second time for those that reach a step at which the policy differs from practice
@@ -22,14 +22,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dprl._core.arrays import Bools, Floats
 from dprl._core.checks import Cut, check_draws, check_level, check_number
 from dprl.errors import PlanError, PolicyError
-from dprl.evaluation._cautions import no_spread, wary_of
-from dprl.evaluation._result import BLIND, Evaluation
-from dprl.evaluation._subgroups import check_by, subgroups
-from dprl.evaluation._values import evaluate_q
 from dprl.evaluation.bootstrap import Bootstrap, Estimates, estimated
 from dprl.evaluation.divergence import (
     compared,
@@ -43,16 +39,15 @@ from dprl.evaluation.divergence import (
     unsupported_chance,
 )
 from dprl.evaluation.estimators import Weighted, importance_weights, names_of
+from dprl.evaluation.result import BLIND, Evaluation, no_spread, wary_of
+from dprl.evaluation.subgroups import check_by, subgroups
+from dprl.evaluation.values import evaluate_q
 from dprl.evidence.balance import Balance
 from dprl.evidence.behavior import Behavior
 from dprl.logs.log import Log
 from dprl.logs.source import Source
 from dprl.policies.held_out import HeldOut
 
-__all__ = ["evaluate", "evaluated"]
-
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 Progress = Callable[[str, float], None]
 
 

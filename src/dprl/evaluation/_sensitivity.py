@@ -1,38 +1,743 @@
 """`dprl.sensitivity`: what is left of a policy's gain if an unrecorded cause moved treatment.
 
-`dprl.evaluation._sensitivity_bounds` has the bounds, `dprl.evaluation._yardstick` what hiding a
+`dprl.evaluation._sensitivity` has the bounds, `dprl.evaluation._sensitivity` what hiding a
 recorded column would be, for comparison.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Bools, Floats, Ints
+from dprl._core.bootstrap import counts
 from dprl._core.checks import Cut, check_draws, check_flag, check_level, check_number, is_number
-from dprl._core.confounding import GAMMAS, MOST
-from dprl._core.words import argument, option, say, worded
+from dprl._core.inference import GAMMAS, MOST, gamma_words, threshold, worst_case
+from dprl._core.results import Result
+from dprl._core.table import Table, many, to_json_value
+from dprl._core.words import api, argument, option, say, worded
 from dprl.errors import ParameterError
-from dprl.evaluation._result import ENOUGH
-from dprl.evaluation._sensitivity_bounds import Bounds, OneDecision, Several, resampled
-from dprl.evaluation._sensitivity_log import one_decision, several_decisions
-from dprl.evaluation._sensitivity_result import Sensitivity
-from dprl.evaluation._yardstick import yardstick as hidden_columns
 from dprl.evaluation.divergence import differs, practice
+from dprl.evaluation.result import ENOUGH
 from dprl.evidence.behavior import Behavior, folds_of
+from dprl.evidence.models import (
+    NUISANCES,
+    Fit,
+    Inputs,
+    gathered,
+    in_threads,
+    plan_fits,
+    predicted,
+    probabilities,
+    usual_value_model,
+)
 from dprl.logs.log import Log
+from dprl.logs.reading.tables import write_rows
 from dprl.logs.returns import returns
 from dprl.logs.source import Source
-from dprl.policies.held_out import HeldOut
+from dprl.policies.held_out import HeldOut, PolicyAtSteps
 
-__all__ = ["sensitivity"]
+# --- A yardstick for Γ from the log itself: what hiding a recorded column would be
+#
+# Nobody knows how strong an unrecorded cause is, but recorded ones can be measured. Let p be the
+# probability of the suggestion as a model says it from all columns of the state, and p' the one
+# without column j. Their odds ratio
+#
+#     ρ = max(o/o', o'/o),   o = p/(1 - p)
+#
+# at a decision says by how much hiding j moves the odds of treatment there. A column that is not
+# in
+# the state is added instead, which says by how much it *does* move them. The summary is the
+# `SHARE`
+# quantile over the decisions at which the policy differs from practice. Γ bounds every decision,
+# but
+# the largest ρ of a sample is made by a few odd rows and by the noise of the model; so nine of
+# ten
+# decisions must be within it.
+#
+# The model is a logistic regression on lines and splines of each column (that of
+# `dprl.evidence.models`), fitted to one half of the groups and asked about the other, and
+# the reverse. Models are noisy: a column of pure chance, added in the same way, is shown beside
+# them.
 
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+SHARE = 0.9
+"""The share of decisions at which hiding the column moves the odds by no more than is said."""
+CHANCE = "pure chance"
+"""What the column of random numbers is called."""
+LEAST = 40
+"""With fewer decisions, or fewer that took or did not take the suggestion than half of it: none."""
+EDGE = 1e-3
+"""Probabilities are kept this far from 0 and 1 before odds are taken."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Column:
+    """A column: its numbers (n,), or codes of labels; how many labels, 0 for numbers."""
+
+    name: str
+    values: Floats
+    labels: int = 0
+    in_state: bool = True
+
+
+def hidden_columns(
+    log: Log,
+    rows: Ints,
+    suggested: Ints,
+    seed: int,
+    tell: Callable[[str, float], None],
+) -> list[dict[str, Any]]:
+    """What hiding each column would be, the largest first, with pure chance among them.
+
+    Args:
+        log: The log.
+        rows: int64 (n,), the steps at which the policy differs from practice.
+        suggested: int64 (n,), the code of the suggestion at each of them.
+        seed: Seed of the halves and of the column of chance.
+        tell: Called with the name of the stage and the share of it that is done.
+
+    Returns:
+        One dict per column: column, where ("state", "table" for one that is not in the state, or
+        "chance") and gamma; an empty list where there are too few decisions.
+    """
+    took = (log.action[rows] == suggested).astype(np.int64)
+    enough = len(rows) >= LEAST and LEAST / 2 <= took.sum() <= len(rows) - LEAST / 2
+    group = np.unique(np.repeat(log.group, log.lengths)[rows], return_inverse=True)[1]
+    if not enough or group.max() < 1:
+        return []
+    kept = [*_state(log, rows), *_suggestion(suggested)]
+    further = _further(log, rows)
+    chance = _Column(CHANCE, np.random.default_rng(seed).normal(size=len(rows)), in_state=False)
+    fits = plan_fits(group.astype(np.int64), int(group.max()) + 1, 2, seed)
+    models = [(c, [other for other in kept if other is not c]) for c in kept if c.name]
+    models += [(column, [*kept, column]) for column in (*further, chance)]
+    full = _log_odds(kept, took, fits)
+    result = []
+    for i, (column, inputs) in enumerate(models):
+        tell("hidden_columns", i / len(models))
+        moved = np.abs(full - _log_odds(inputs, took, fits))
+        where = "chance" if column is chance else "state" if column.in_state else "table"
+        gamma = float(np.exp(np.quantile(moved, SHARE)))
+        result.append({"column": column.name, "where": where, "gamma": gamma})
+    return sorted(result, key=lambda row: -row["gamma"])
+
+
+def _log_odds(columns: Sequence[_Column], took: Ints, fits: Sequence[Fit]) -> Floats:
+    """float64 (n,): log odds of taking the suggestion, each half of the groups from the other."""
+    if not columns:
+        share = np.clip(took.mean(), EDGE, 1 - EDGE)
+        return np.full(len(took), np.log(share / (1 - share)))
+    x = np.column_stack([column.values for column in columns]).astype(np.float64)
+    numbers = [j for j, column in enumerate(columns) if not column.labels]
+    kinds = Inputs(bool(np.isnan(x[:, numbers]).any()), tuple(c.labels for c in columns))
+    model = NUISANCES["logistic"].model(kinds)
+    answers = in_threads([partial(probabilities, model, x, took, 2, fit) for fit in fits])
+    p = np.clip(gathered(fits, answers)[:, 1], EDGE, 1 - EDGE)
+    return np.asarray(np.log(p / (1 - p)))
+
+
+def _state(log: Log, rows: Ints) -> list[_Column]:
+    """The columns of the state; labelled states are one column of labels."""
+    if log.features is None:
+        codes, places = np.unique(log.codes()[rows], return_inverse=True)
+        name = log.columns.get("state")
+        return [_Column(name if isinstance(name, str) else "state", _floats(places), len(codes))]
+    levels = log.levels or (None,) * len(log.feature_names)
+    return [
+        _Column(name, log.features[rows, j], 0 if own is None else len(own))
+        for j, (name, own) in enumerate(zip(log.feature_names, levels, strict=True))
+    ]
+
+
+def _suggestion(suggested: Ints) -> list[_Column]:
+    """The suggestion as a nameless column that is always there; none where it is always one."""
+    codes, places = np.unique(suggested, return_inverse=True)
+    return [_Column("", _floats(places), len(codes))] if len(codes) > 1 else []
+
+
+def _further(log: Log, rows: Ints) -> list[_Column]:
+    """Columns of the table that are not in the state, where the log carries them."""
+    also = getattr(log, "also", None)
+    if also is None:
+        return []
+    return [
+        _Column(name, also.numbers(j, rows), 0 if own is None else len(own), in_state=False)
+        for j, (name, own) in enumerate(zip(also.names, also.levels, strict=True))
+    ]
+
+
+def _floats(codes: NDArray[Any]) -> Floats:
+    return np.asarray(codes, np.float64)
+
+
+# --- Sensitivity: bounds on a policy's worth by the strength of an unrecorded cause, and a figure
+
+
+@dataclass(frozen=True, eq=False)
+class Sensitivity(Result):
+    """What is left of a policy's gain at each strength Γ of an unrecorded cause.
+
+    From `dprl.sensitivity`.
+
+    Attributes:
+        rows: One row per Γ: gamma; difference_min and difference_max, the bounds on the difference
+            to usual practice as estimated; difference_low and difference_high, the same with
+            sampling error (the lower end of the lower bound, the upper end of the upper bound);
+            value_min, value_max, value_low and value_high of the policy's value; and vacuous, true
+            where the bounds say next to nothing. In units of returns.
+        gamma_star: Γ* of the gain with sampling error: up to this Γ difference_low is above 0. From
+            1 to 20, which means "or more"; None where there is no gain even at Γ = 1.
+        gamma_point: Γ* of the gain as estimated: up to this Γ difference_min is above 0.
+        yardstick: What hiding each recorded column would be, one dict each: column, where ("state",
+            "table" for one that is not in the state, "chance" for random numbers) and gamma.
+        facts: episodes, groups, the share of steps at which the policy differs from practice
+            (differs), episodes that reach one (reached), the most such steps in an episode
+            (decisions), the estimate at Γ = 1 (estimator: "WIS", or "means" where no episode has
+            more than one such step), whether the bounds are the sharp ones of the sample (sharp:
+            labelled states, one decision), the effective number of those who did as the policy says
+            (ess), the share of those who did otherwise in a state in which nobody took the
+            suggestion (untaken), the value of usual practice (usual), and the range of returns
+            (lowest, highest, range).
+        warnings: What a reader must be careful about, one sentence each.
+        settings: discount, level, draws, seed, cut, clip, and the digest of the log.
+
+    Example:
+        >>> import dprl
+        >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+        >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+        >>> result = dprl.sensitivity(policy, test, gamma=[1, 2], draws=100)
+        >>> len(result.rows)
+        2
+    """
+
+    HEAD: ClassVar[str] = "Unrecorded causes"
+
+    rows: tuple[Mapping[str, Any], ...]
+    gamma_star: float | None
+    gamma_point: float | None
+    yardstick: tuple[Mapping[str, Any], ...]
+    facts: Mapping[str, Any]
+    warnings: tuple[str, ...]
+    settings: Mapping[str, Any]
+
+    def table(self) -> Table:
+        """The bounds, one row per Γ.
+
+        Returns:
+            A table with the keys of `rows` as columns.
+
+        Example:
+            >>> import dprl
+            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+            >>> dprl.sensitivity(policy, test, gamma=[1, 2], draws=100).table()["gamma"]
+            [1.0, 2.0]
+        """
+        f, s = self.facts, self.settings
+        kind = "one decision" if f["decisions"] <= 1 else "several decisions"
+        kind = f"{'sharp ' * f['sharp']}bounds for {kind}"
+        return Table(
+            {name: [row[name] for row in self.rows] for name in self.rows[0]},
+            caption=f"{many(f['episodes'], 'episode')}; usual practice gets {f['usual']:.3f}; "
+            f"{kind}",
+            note="gamma (Γ): the factor by which an unrecorded cause may move the odds of an "
+            "action, the state being equal.\n_min, _max: bounds as estimated. _low, _high: with "
+            f"sampling error, {100 * s['level']:g} % percentiles of {s['draws']:,} bootstraps over "
+            f"groups\n(probabilities are those of: {f['behavior']}). {self._start()}",
+        )
+
+    def _start(self) -> str:
+        """Which estimate the bounds begin with, in a sentence."""
+        if self.facts["estimator"] == "WIS":
+            which = worded("the estimate WIS of {command}", command=api("dprl.evaluate"))
+        else:
+            which = "the mean of those who took the suggestion, weighted to stand for all"
+        return f"At Γ = 1 they are {which}; it uses\nno model of values, so it may differ from DR."
+
+    def lines(self) -> list[str]:
+        """What the bounds say, in sentences.
+
+        Returns:
+            The sentences: Γ* of the gain, vacuous bounds, and the yardstick.
+
+        Example:
+            >>> import dprl
+            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+            >>> result = dprl.sensitivity(policy, test, gamma=[1, 2], draws=100)
+            >>> result.lines()[0].startswith("The gain could be none")
+            True
+        """
+        return [*_star_lines(self), *_vacuous_lines(self), *_yardstick_lines(self)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes as values that JSON can carry.
+
+        Returns:
+            Attribute name → value, and the sentences as "lines".
+
+        Example:
+            >>> import dprl
+            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+            >>> result = dprl.sensitivity(policy, test, gamma=[1, 2], draws=100)
+            >>> sorted(result.to_dict())[:3]
+            ['facts', 'gamma_point', 'gamma_star']
+        """
+        names = ("rows", "gamma_star", "gamma_point", "yardstick", "facts", "warnings", "settings")
+        result: dict[str, Any] = to_json_value({name: getattr(self, name) for name in names})
+        return {**result, "lines": self.lines()}
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """The bounds as a matplotlib figure (needs the extra `plot`).
+
+        The left panel has the difference to usual practice by Γ: the bounds, and around them the
+        sampling error. The right panel has the yardstick, where there is one.
+
+        Args:
+            path: File to write the figure to, .png, .svg or .pdf; the rows are written beside it as
+                .parquet. Default None: nothing is written.
+
+        Returns:
+            The figure.
+
+        Raises:
+            PackageError: matplotlib is not installed.
+
+        Example:
+            >>> import dprl
+            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+            >>> len(dprl.sensitivity(policy, test, gamma=[1, 2], draws=100).plot().axes)
+            2
+        """
+        from dprl._core import plot
+
+        with plot.look():
+            figure = _figure(self)
+            if path is not None:
+                plot.save(figure, Path(path))
+                write_rows(to_json_value(list(self.rows)), Path(path).with_suffix(".parquet"))
+        return figure
+
+    def __repr__(self) -> str:
+        star = "none" if self.gamma_star is None else gamma_words(self.gamma_star)
+        return f"<Sensitivity: {len(self.rows)} values of Γ, Γ* {star}>"
+
+
+def _star_lines(result: Sensitivity) -> list[str]:
+    """Γ* of the gain, in a sentence."""
+    if not result.facts["reached"]:
+        return ["The policy differs from practice nowhere in this log: there is nothing to bound."]
+    if result.gamma_point is None:
+        return ["There is no gain even without an unrecorded cause (Γ = 1)."]
+    point = gamma_words(result.gamma_point)
+    level = f"{100 * result.settings['level']:g} %"
+    if result.gamma_star is None:
+        return [
+            "The gain is not sure even without an unrecorded cause: its interval holds 0. As "
+            f"estimated, it could be none from Γ = {point} on."
+        ]
+    return [
+        "The gain could be none if an unrecorded cause moved the odds of a suggestion, the state "
+        f"being equal, by a larger factor than Γ* = {gamma_words(result.gamma_star)} (with "
+        f"sampling error, {level}), or than {point} as estimated."
+    ]
+
+
+def _vacuous_lines(result: Sensitivity) -> list[str]:
+    strengths = [f"{row['gamma']:g}" for row in result.rows if row["vacuous"]]
+    if not strengths:
+        return []
+    return [f"VACUOUS at Γ = {', '.join(strengths)}: the bounds there say next to nothing."]
+
+
+def _yardstick_lines(result: Sensitivity) -> list[str]:
+    """What hiding the strongest columns would be, in sentences."""
+    chance = next((row for row in result.yardstick if row["column"] == CHANCE), None)
+    columns = [row for row in result.yardstick if row is not chance]
+    lines = []
+    for row in columns[:3]:
+        how = "hiding" if row["where"] == "state" else "not having (it is not in the state)"
+        lines.append(f"Yardstick: {how} {row['column']} alone would be Γ = {row['gamma']:.2f}.")
+    if columns:
+        lines.append(
+            f"(At {100 * SHARE:.0f} % of the decisions it moves the odds of the suggestion by no "
+            f"more. A column of {CHANCE} gives {chance['gamma']:.2f}.)"
+            if chance is not None
+            else ""
+        )
+    return [line for line in lines if line]
+
+
+def _figure(result: Sensitivity) -> Any:
+    from dprl._core import plot
+
+    columns = result.yardstick[:12]
+    figure, axes = plot.grid(1, 2, width=4.2, height=3.2)
+    axis, right = axes[0]
+    x = np.array([row["gamma"] for row in result.rows])
+    low, bottom, top, high = (
+        np.array([row[f"difference_{name}"] for row in result.rows], float)
+        for name in ("low", "min", "max", "high")
+    )
+    axis.fill_between(x, low, high, color="#0072b2", alpha=0.12, linewidth=0)
+    axis.plot(x, bottom, color="#0072b2", marker="o", ms=4, lw=1.4, label="bounds, as estimated")
+    axis.plot(x, top, color="#0072b2", marker="o", ms=4, lw=1.4)
+    axis.plot(x, low, color="#0072b2", lw=0.8, ls="--", label="with sampling error")
+    axis.plot(x, high, color="#0072b2", lw=0.8, ls="--")
+    plot.reference(axis, 0.0, "usual practice")
+    axis.set_xlabel("Γ, strength of an unrecorded cause")
+    axis.set_title("difference to usual practice")
+    axis.legend(fontsize=7.5)
+    names = [str(row["column"]) for row in columns][::-1]
+    gammas = [row["gamma"] for row in columns][::-1]
+    right.barh(range(len(names)), [g - 1 for g in gammas], left=1, color="#e69f00", height=0.6)
+    right.set_yticks(range(len(names)), names)
+    right.set_title("what hiding a column would be, as Γ")
+    right.set_xlim(left=1)
+    return figure
+
+
+# --- Bounds on what a policy is worth when an unrecorded cause moved treatment by up to Γ
+#
+# `dprl._core.inference` explains Γ and φ. There are two ways, both with sampling error from a
+# bootstrap over groups: percentiles of the lower bound for the lower end, of the upper bound for
+# the
+# upper end (Zhao, Small and Bhattacharya, JRSS-B 2019).
+#
+# **One decision** (`OneDecision`): no episode has more than one step at which the policy differs
+# from
+# practice. Let b be the probability of the suggested action there and Y the (discounted) return
+# from
+# there on. Those who took the suggestion keep what they got; what the others would have got is
+# E[r Y]
+# over those who took it, so
+#
+#     difference to usual practice = 1/N ∑ over those who did otherwise of (E[r Y | state] - Y)
+#
+# and E[r Y | state] is at least the mean of φ(Y) of those who took the suggestion, each weighted
+# by
+# (1 - b)/b. For labels the counts, the mean and θ (a quantile) are those of each state, so this
+# is
+# the sharp bound of the sample. For features θ is one quantile of Y, or a model of Y and a
+# quantile
+# of its errors, or a quantile of Y in each of five parts by that model, whichever bounds better:
+# every θ gives a valid bound, and the nearer it is to the quantile given the state, the nearer
+# the
+# bound is to the sharp one (Dorn and Guo, JASA 2022). Upper
+# bounds are lower bounds of -Y, with the sign changed. θ, and b for features, are not estimated
+# again
+# in each draw; the counts of states are.
+#
+# **Several decisions** (`Several`): the weight of an episode is a product of 1 + (1/b - 1) r over
+# its
+# steps at which the policy differs, so it lies between two products. Of all weights in between,
+# those
+# with the lowest weighted mean return give the large weight to low returns and the small weight
+# to
+# high ones; the turning point is found by trying all. It is valid, but not sharp, and with many
+# decisions it soon says nothing.
+
+ROOM = 4_000_000
+"""Numbers (draws times episodes or states) held at a time."""
+BINS = 5
+"""Parts of about equal size, by a model of the outcome, that have a θ of their own."""
+
+
+class Bounds(Protocol):
+    """Bounds of a difference at any Γ, for the log and for draws of its groups."""
+
+    @property
+    def n_groups(self) -> int:
+        """The number of groups."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """Numbers that one draw needs at a time."""
+        ...
+
+    def at(self, gamma: float, weight: Floats) -> Floats:
+        """float64 (B, 2), the lowest and the highest difference; weight (B, groups) are counts."""
+        ...
+
+
+def resampled(bounds: Bounds, gamma: float, draws: int, seed: int) -> Floats:
+    """float64 (draws, 2): the bounds at Γ in draws of whole groups."""
+    return np.concatenate([bounds.at(gamma, some) for some in _blocks(bounds, draws, seed)])
+
+
+def _blocks(bounds: Bounds, draws: int, seed: int) -> Iterator[Floats]:
+    """Counts (some, groups) of the draws, a few at a time."""
+    at_once = max(1, ROOM // max(bounds.width, 1))
+    for block in counts(bounds.n_groups, draws, seed):
+        for first in range(0, len(block), at_once):
+            yield block[first : first + at_once]
+
+
+@dataclass(frozen=True, eq=False)
+class OneDecision:
+    """Episodes with at most one step at which the policy differs from practice.
+
+    A *pair* is a state and an action that the policy may take there; for features there is one pair
+    for all. E is the number of episodes, K of those that took an action of the policy at their
+    differing step, J of pairs, M of entries in `mass`.
+
+    Attributes:
+        group: int64 (E,), the group of each episode.
+        n_groups: The number of groups.
+        returns: float64 (E,), the return of each episode.
+        lost: float64 (E,), what of Y the policy does not keep: Y for those who did otherwise, 0 for
+            those who followed, (1 - π) Y in between, 0 where it differs nowhere.
+        Y: float64 (K,), the outcomes of those who took it.
+        took: int64 (K,), their episodes.
+        pair: int64 (K,), their pairs.
+        weight: float64 (K,), their weights within the pair.
+        mass: (episode, pair, number) int64, int64, float64 (M,): those who did otherwise.
+        n_pairs: J.
+        guess: float64 (K,), a model of Y; None for labels.
+        ends: (lowest, highest) outcome, for a pair that nobody took.
+    """
+
+    group: Ints
+    n_groups: int
+    returns: Floats
+    lost: Floats
+    Y: Floats
+    took: Ints
+    pair: Ints
+    weight: Floats
+    mass: tuple[Ints, Ints, Floats]
+    n_pairs: int
+    guess: Floats | None
+    ends: tuple[float, float]
+
+    @property
+    def width(self) -> int:
+        """Numbers that one draw needs at a time."""
+        return max(self.n_groups, self.n_pairs)
+
+    @property
+    def sample_size(self) -> float:
+        """The effective number of those who took the suggestion."""
+        total = float(self.weight.sum())
+        return total**2 / float((self.weight**2).sum()) if total > 0 else 0.0
+
+    @property
+    def untaken(self) -> float:
+        """The share of those who did otherwise for whom nobody took the suggestion."""
+        _, pair, number = self.mass
+        there = np.bincount(self.pair, minlength=self.n_pairs) > 0
+        total = float(number.sum())
+        return float(number[~there[pair]].sum()) / total if total else 0.0
+
+    def at(self, gamma: float, weight: Floats) -> Floats:
+        """The lowest and the highest difference at Γ, float64 (B, 2), for counts (B, groups)."""
+        episodes = weight @ np.bincount(self.group, minlength=self.n_groups)
+        lost = weight @ np.bincount(self.group, weights=self.lost, minlength=self.n_groups)
+        where, pair, number = self.mass
+        mass = weight @ self._by_group(where, pair, number)
+        size = weight @ self._by_group(self.took, self.pair, self.weight)
+        ends = []
+        for sign, end in ((1.0, self.ends[0]), (-1.0, self.ends[1])):
+            worst = sign * self._worst(sign * self.Y, sign, gamma)
+            total = weight @ self._by_group(self.took, self.pair, self.weight * worst)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                mean = np.where(size > 0, total / size, end)
+            ends.append(((mass * mean).sum(axis=1) - lost) / episodes)
+        return np.column_stack(ends)
+
+    def _by_group(self, episode: Ints, pair: Ints, number: Floats) -> Any:
+        """Numbers added up, (groups, pairs): sparse where there are many pairs."""
+        from scipy.sparse import coo_array
+
+        shape = (self.n_groups, self.n_pairs)
+        sums = coo_array((number, (self.group[episode], pair)), shape=shape).tocsr()
+        return sums.toarray() if self.n_groups * self.n_pairs <= ROOM else sums
+
+    def _worst(self, x: Floats, sign: float, gamma: float) -> Floats:
+        """float64 (K,): φ(x), with θ from x."""
+        if gamma == 1 or not len(x):
+            return x
+        if self.guess is not None:
+            guess = sign * self.guess
+            by_size = np.searchsorted(np.quantile(guess, np.arange(1, BINS) / BINS), guess)
+            tried = (
+                worst_case(x, threshold(x, gamma, self.weight), gamma),
+                worst_case(x, guess + threshold(x - guess, gamma, self.weight), gamma),
+                worst_case(x, self._thresholds(x, by_size, gamma), gamma),
+            )
+            return max(tried, key=lambda worst: float(worst @ self.weight))
+        return worst_case(x, self._thresholds(x, self.pair, gamma), gamma)
+
+    def _thresholds(self, x: Floats, part: Ints, gamma: float) -> Floats:
+        """float64 (K,): θ of each part of the outcomes x, from the outcomes in it."""
+        theta = np.zeros(len(x))
+        order = np.argsort(part, kind="stable")
+        for rows in np.split(order, np.flatnonzero(np.diff(part[order])) + 1):
+            theta[rows] = threshold(x[rows], gamma, self.weight[rows])
+        return theta
+
+
+@dataclass(frozen=True, eq=False)
+class Several:
+    """Episodes with several steps at which the policy differs from practice.
+
+    Attributes:
+        group: int64 (E,), the group of each episode.
+        n_groups: The number of groups.
+        returns: float64 (E,), the return of each episode.
+        starts: int64 (E + 1,), where the differing steps of each episode begin in `share`, `odds`.
+        share: float64 (n,), π of the action taken at each of these steps; 0: not followed.
+        odds: float64 (n,), (1 - b)/b of the action taken.
+    """
+
+    group: Ints
+    n_groups: int
+    returns: Floats
+    starts: Ints
+    share: Floats
+    odds: Floats
+
+    @property
+    def width(self) -> int:
+        """Numbers that one draw needs at a time."""
+        return len(self.returns)
+
+    def at(self, gamma: float, weight: Floats) -> Floats:
+        """The lowest and the highest difference at Γ, float64 (B, 2), for counts (B, groups)."""
+        order = np.argsort(self.returns, kind="stable")
+        low, high = (self._products(r)[order] for r in (1 / gamma, gamma))
+        G = self.returns[order]
+        times = weight[:, self.group[order]]
+        usual = (times @ G) / times.sum(axis=1)
+        lowest = np.fmin.reduce(_turning(times * high, times * low, G), axis=1)
+        highest = np.fmax.reduce(_turning(times * low, times * high, G), axis=1)
+        return np.asarray(np.column_stack((lowest, highest)) - usual[:, None])
+
+    @property
+    def sample_size(self) -> float:
+        """The effective number of episodes, of those that reach a differing step, at Γ = 1."""
+        weight = self._products(1.0)[np.diff(self.starts) > 0]
+        total = float(weight.sum())
+        return total**2 / float((weight**2).sum()) if total > 0 else 0.0
+
+    def _products(self, r: float) -> Floats:
+        """float64 (E,): the weights of the episodes if the cause does the same at all steps."""
+        factors = self.share * (1 + self.odds * r)
+        result = np.ones(len(self.returns))
+        some = np.flatnonzero(np.diff(self.starts))
+        if len(some):
+            result[some] = np.multiply.reduceat(factors, self.starts[some])
+        return result
+
+
+def _turning(first: Floats, then: Floats, G: Floats) -> Floats:
+    """float64 (B, E + 1): weighted means, weights `first` up to a point and `then` after it."""
+
+    def sums(values: Floats) -> Floats:
+        return np.concatenate((np.zeros((len(values), 1)), np.cumsum(values, axis=1)), axis=1)
+
+    a, b = sums(first), sums(then)
+    x, y = sums(first * G), sums(then * G)
+    below = a + b[:, -1:] - b
+    with np.errstate(divide="ignore", invalid="ignore"):
+        means = (x + y[:, -1:] - y) / below
+    return np.asarray(np.where(below > 0, means, np.nan))
+
+
+# --- From a log and a policy to the bounds of `dprl.evaluation._sensitivity`
+
+
+def one_decision(
+    log: Log, decisions: PolicyAtSteps, apart: Bools, G: Floats, discount: float, b: Floats,
+    ends: tuple[float, float], seed: int, *, by_state: bool,
+) -> OneDecision:  # fmt: skip
+    """The bounds where no episode has more than one differing step.
+
+    `b` (N,) is the probability of the action taken. `by_state` compares within each labelled state,
+    where all have the same chance, and needs no `b`.
+    """
+    at = np.flatnonzero(apart)
+    episode = np.searchsorted(log.starts, at, "right") - 1
+    factor = discount ** (at - log.starts[episode])
+    Y, pi = factor * G[at], decisions.pi[decisions.row[at]]
+    share = pi[np.arange(len(at)), log.action[at]]
+    lost = np.zeros(log.n_episodes)
+    lost[episode] = (1 - share) * Y
+    took = np.flatnonzero(share > 0)
+    guess: Floats | None = None
+    if log.state is not None and by_state:
+        place, A = log.codes()[at].astype(np.int64), pi.shape[1]
+        where, action = np.nonzero(pi > 0)
+        otherwise = action != log.action[at][where]
+        where, action = where[otherwise], action[otherwise]
+        mass = episode[where], place[where] * A + action, pi[where, action]
+        weight = np.ones(len(took))
+        both = np.concatenate((place[took] * A + log.action[at][took], mass[1]))
+        codes, own = np.unique(both, return_inverse=True)
+        pair, n_pairs = own[: len(took)], max(len(codes), 1)
+        mass = mass[0], own[len(took) :], mass[2]
+    else:
+        chance = b[at[took]]
+        mass = episode, np.zeros(len(at), np.int64), 1 - share
+        pair, n_pairs = np.zeros(len(took), np.int64), 1
+        weight = share[took] * (1 - chance) / chance
+        guess = _guess(log, at[took], Y[took], seed)
+    shortest = float(factor.min(initial=1.0))
+    low, high = min(ends[0], ends[0] * shortest), max(ends[1], ends[1] * shortest)
+    return OneDecision(
+        group=log.group.astype(np.int64), n_groups=len(log.groups), returns=G[log.starts[:-1]],
+        lost=lost, Y=Y[took], took=episode[took], pair=pair.astype(np.int64), weight=weight,
+        mass=(mass[0], mass[1].astype(np.int64), np.asarray(mass[2], np.float64)),
+        n_pairs=n_pairs, guess=guess, ends=(low, high),
+    )  # fmt: skip
+
+
+def _guess(log: Log, at: Ints, Y: Floats, seed: int) -> Floats | None:
+    """float64 (n,): a model of Y at these steps, each half from the other half of the groups."""
+    group = np.repeat(log.group, log.lengths)[at].astype(np.int64)
+    codes, own = np.unique(group, return_inverse=True)
+    if log.features is None or len(at) < LEAST or len(codes) < LEAST:
+        return None
+    order = np.random.default_rng(seed).permutation(len(codes))
+    halves = order[: len(codes) // 2], order[len(codes) // 2 :]
+    x = np.asarray(log.features)[at]
+    labels = tuple(0 if level is None else len(level) for level in log.levels)
+    kinds = Inputs(bool(np.isnan(x).any()), labels or (0,) * x.shape[1])
+    value, result = usual_value_model(kinds), np.empty(len(at))
+    fits = [Fit(np.flatnonzero(np.isin(own, one)), other, own.astype(np.int64), seed)
+            for one, other in (halves, halves[::-1])]  # fmt: skip
+    answers = in_threads([partial(predicted, value, x, Y, fit) for fit in fits])
+    for fit, answer in zip(fits, answers, strict=True):
+        result[fit.held] = answer
+    return result
+
+
+def several_decisions(
+    log: Log, decisions: PolicyAtSteps, apart: Bools, G: Floats, b: Floats
+) -> Several:
+    """The bounds where an episode has several differing steps; `b` (N,) is of the action taken."""
+    at = np.flatnonzero(apart)
+    share = decisions.pi[decisions.row[at], log.action[at]]
+    chance = b[at]
+    starts = np.concatenate(([0], np.cumsum(np.add.reduceat(
+        apart.astype(np.int64), log.starts[:-1]))))  # fmt: skip
+    return Several(
+        group=log.group.astype(np.int64), n_groups=len(log.groups), returns=G[log.starts[:-1]],
+        starts=starts, share=share, odds=(1 - chance) / chance,
+    )  # fmt: skip
+
+
+# --- `dprl.sensitivity`: what is left of a policy's gain if an unrecorded cause moved treatment
+
 Progress = Callable[[str, float], None]
 
 STRENGTHS = (1.0, 1.5, 2.0, 3.0)

@@ -1,4 +1,4 @@
-r"""Which n_min, which radius, which risk? Every setting is fitted and judged on one held-out log.
+"""Which n_min, which radius, which risk? Every setting is fitted and judged on one held-out log.
 
 A sweep fits the learner to `train` with each setting, evaluates each policy on `valid`, and shows
 what each would change, what that seems to be worth, and on how many followers the estimate rests.
@@ -16,34 +16,352 @@ Work that settings share is done once: evidence, neighbours within a radius, and
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
+
+from dprl._core import plot
 from dprl._core.checks import check_delta, check_range
-from dprl._core.cluster_start import connect
-from dprl._core.plural import many
+from dprl._core.cluster import connect
 from dprl._core.results import Result
-from dprl._core.table import Table, to_json_value
-from dprl._core.words import argument, either, worded
+from dprl._core.table import Table, many, to_json_value
+from dprl._core.words import api, argument, either, worded
 from dprl.certificate._gate import gate
-from dprl.errors import ParameterError, PolicyError
+from dprl.errors import DprlError, ParameterError, PolicyError
 from dprl.evaluation._evaluate import evaluate
-from dprl.evaluation._result import BLIND, Evaluation
-from dprl.evaluation._sweep_rules import COLUMNS, RULES, closeness, row_of, setting_words
-from dprl.evaluation.estimators import check_estimator
+from dprl.evaluation.estimators import ESTIMATORS, check_estimator
+from dprl.evaluation.result import BLIND, ENOUGH, FEW_BLIND, Evaluation, weights_off
 from dprl.evidence.behavior import Behavior
-from dprl.learners._variants import fitted, grid_of
-from dprl.logs._encoding import encoded_like, labelled, with_indicators
-from dprl.logs._overlap import TOO_MUCH, shared, sketch
-from dprl.logs._parquet import Row, write_rows
+from dprl.logs.encoding.encoder import encoded_like, labelled, with_indicators
 from dprl.logs.log import Log, check_log
+from dprl.logs.overlap import TOO_MUCH, shared, sketch
+from dprl.logs.reading.tables import Row, write_rows
 from dprl.logs.source import Source, as_source
-from dprl.policies._base import origin_of_training
+from dprl.policies.base import origin_of_training
 from dprl.policies.held_out import rows_of
 
-__all__ = ["RULES", "Sweep", "sweep"]
+# --- The rows of a sweep, and the named rules by which it picks one
+
+
+def _passes(row: Row) -> bool:
+    enough = min(row["ess"], row["ess_differs"]) >= ENOUGH
+    return bool(row["difference_low"] > 0 and enough and not row.get("weights_off"))
+
+
+def _cautious(row: Row) -> tuple[float, ...] | None:
+    fewest = -row.get("differs", 0.0)
+    return (row.get("n_min", 0), -(row.get("radius") or 0.0), fewest) if _passes(row) else None
+
+
+def _lower_end(row: Row) -> tuple[float, ...] | None:
+    return (row["difference_low"],) if _passes(row) else None
+
+
+def _bold(row: Row) -> tuple[float, ...] | None:
+    return (row["differs"],) if _passes(row) else None
+
+
+_PASSES = (
+    f"whose interval of the difference lies above 0 and whose effective sample size where it "
+    f"matters is at least {ENOUGH} (and, of IS, PDIS and WPDIS, whose weights have mean 1)"
+)
+RULES: Mapping[str, tuple[str, Callable[[Row], tuple[float, ...] | None]]] = {
+    "cautious": (
+        worded(
+            "the largest {n_min} (then the smallest radius, then the fewest steps at which it "
+            "differs from practice) {passes}",
+            n_min=argument("n_min"),
+            passes=_PASSES,
+        ),
+        _cautious,
+    ),
+    "lower-end": (f"the largest lower end of the interval, among settings {_PASSES}", _lower_end),
+    "bold": (f"the most steps at which it differs from practice, among settings {_PASSES}", _bold),
+}
+"""Name → the rule in words, and a function that ranks a row.
+
+The row with the largest rank is picked; the rank is None for a row that does not pass.
+"""
+
+
+COLUMNS = (
+    "changes", "confirmations", "deferred", "changed", "differs", "reached", "followers", "ess",
+    "ess_differs", "difference", "difference_low", "difference_high", "unsupported", "outside",
+    "weights_off", "certified", "certified_gain",
+)  # fmt: skip
+"""The columns of a row that are no settings."""
+
+
+def row_of(policy: Any, evaluation: Evaluation, estimator: str) -> Row:
+    """The row of one setting: what its policy would do, and its evaluation by one estimator."""
+    facts, estimate = evaluation.facts, evaluation[estimator]
+    summary = policy.summary() if hasattr(policy, "summary") else {}
+    off = ESTIMATORS[estimator].moves_with_weight and weights_off(facts)
+    summary = summary if isinstance(summary, Mapping) else {}
+    return {
+        "changes": summary.get("changes"),
+        "confirmations": summary.get("confirmations"),
+        "deferred": 1 - facts["spoken"],
+        "changed": facts["changed"],
+        "differs": facts["differs"],
+        "reached": facts["reached"],
+        "followers": facts["followers"],
+        "ess": facts["ess"],
+        "ess_differs": facts["ess_differs"],
+        "difference": estimate["difference"],
+        "difference_low": estimate["difference_low"],
+        "difference_high": estimate["difference_high"],
+        "unsupported": facts["unsupported"],
+        "outside": evaluation.outside[estimator],
+        "weights_off": f"mean {facts['mean_weight']:.2f}" if off else "",
+    }
+
+
+def closeness(row: Row) -> tuple[int, float]:
+    """How close a row that no rule picks comes to passing: the larger, the closer.
+
+    Where the interval lies above 0, only sample size (or the mean weight) is missing, and the
+    largest sample is the closest. Then come rows with enough of it, then the others, each by
+    the lower end; a row without an interval is the farthest.
+    """
+    low, size = row["difference_low"], min(row["ess"], row["ess_differs"])
+    if np.isnan(low):
+        return 0, 0.0
+    return (3, size) if low > 0 else (2 if size >= ENOUGH else 1, low)
+
+
+def setting_words(row: Row, names: Sequence[str]) -> str:
+    """The setting of a row, in words: the values of the settings of these names."""
+    return ", ".join(f"{name} {value_words(row[name])}" for name in names)
+
+
+def value_words(value: Any) -> str:
+    """One value of a setting, in words."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"{value:g}" if number else str(value)
+
+
+# --- The figure of a sweep: what each setting gains, how often it defers, on how many it rests
+
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#777777")
+
+
+def figure_of(swept: Sweep) -> Any:
+    """Three panels; the x axis is one setting, with one line for each combination of the others."""
+    tried = {name: list(dict.fromkeys(row[name] for row in swept.rows)) for name in swept.varied}
+    x_name = max(reversed(swept.varied), key=lambda name: len(tried[name]))
+    others = [name for name in swept.varied if name != x_name]
+    ticks = _in_order(tried[x_name])
+    figure, axes = plot.grid(1, 3, width=3.6, height=3.2)
+    lines = list(dict.fromkeys(tuple(row[name] for name in others) for row in swept.rows))
+    for k, line in enumerate(lines):
+        rows = [r for r in swept.rows if tuple(r[name] for name in others) == line]
+        rows.sort(key=lambda r: ticks.index(r[x_name]))
+        x = np.array([ticks.index(r[x_name]) for r in rows])
+        aside = x + 0.12 * (k - (len(lines) - 1) / 2)
+        y, low, high = (
+            np.array([r[key] for r in rows], float)
+            for key in ("difference", "difference_low", "difference_high")
+        )
+        look = {"color": COLORS[k % len(COLORS)], "marker": plot.MARKERS[k % 8], "ms": 4, "lw": 1.2}
+        label = setting_words(rows[0], others) or None
+        axes[0, 0].errorbar(
+            aside, y, yerr=np.abs([y - low, high - y]), capsize=2, label=label, **look
+        )
+        few = np.array([r["reached"] > 0 and r["ess_differs"] < ENOUGH for r in rows])
+        hollow = {**look, "mfc": "white", "lw": 0, "zorder": 3}
+        axes[0, 0].plot(aside[few], y[few], **hollow)
+        for place, height, row in zip(aside, y, rows, strict=True):
+            if row["unsupported"] > FEW_BLIND:  # above BLIND there is no interval either
+                axes[0, 0].annotate(
+                    f"{100 * row['unsupported']:.0f} % unsupported", (place, height), (0, 6),
+                    textcoords="offset points", ha="center", fontsize=7, color=look["color"],
+                )  # fmt: skip
+        axes[0, 1].plot(x, [100 * r["deferred"] for r in rows], **look)
+        reached = np.array([r["reached"] > 0 for r in rows])
+        axes[0, 2].plot(x[reached], [r["ess_differs"] for r in rows if r["reached"]], **look)
+    for axis in axes[0]:
+        axis.set_xticks(range(len(ticks)), [value_words(t) for t in ticks])
+        axis.set_xlabel(x_name)
+    plot.reference(axes[0, 0], 0.0, "usual practice")
+    plot.reference(axes[0, 2], ENOUGH, f"{ENOUGH}: less is too few")
+    axes[0, 0].set_title(f"difference to usual practice ({swept.estimator})")
+    axes[0, 0].set_ylabel(f"hollow: rests on fewer than {ENOUGH}")
+    axes[0, 1].set_title("steps deferred, %")
+    axes[0, 1].set_ylim(-3, 103)
+    axes[0, 2].set_title("effective sample size where it matters")
+    axes[0, 2].set_ylim(bottom=0)
+    if len(lines) > 1:
+        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center")
+    return figure
+
+
+def _in_order(values: list[Any]) -> list[Any]:
+    """Numbers from the smallest to the largest; words, and what is mixed, as they were given."""
+    numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+    return sorted(values) if numbers else values
+
+
+# --- A learner with other settings: one of dprl's, or one of your own
+#
+# A learner is anything with `fit(log)` that returns a policy. To try several settings, it must be
+#
+# * a dataclass with a field for each setting, which `dataclasses.replace` fills; or
+# * an object with a method `with_settings(**settings)` that returns a learner with these
+# settings,
+#   and does not change the object itself.
+#
+# A learner that can share work between settings also has `fit_each(log, settings)`, which yields
+# a
+# policy for each of them. Where it cannot share them all, `SHARED` names those that it can;
+# settings
+# that differ in others are fitted apart.
+
+NEEDS = (
+    "A learner has fit(log), and is a dataclass with the fields {names}, or has a method "
+    "with_settings({names}) that returns such a learner."
+)
+
+
+JUDGED_BY = ("gamma", "cut")
+"""Settings that say what a policy is judged by: they must be the same for all."""
+
+
+def grid_of(
+    learner: Any,
+    n_min: Sequence[float] | None,
+    radius: Sequence[float] | None,
+    params: Mapping[str, Sequence[Any]] | None = None,
+) -> list[dict[str, Any]]:
+    """Every setting, grouped by `params`, then by radius; the learner's checks are run on each."""
+    if params is not None and not isinstance(params, Mapping):
+        raise ParameterError(
+            f"params must be a dict of names and lists; got {params!r}.",
+            do='params={"risk": [0.01, 0.05]}',
+        )
+    grid: dict[str, Sequence[Any]] = dict(params or {})
+    for name, given in (("radius", radius), ("n_min", n_min)):
+        if given is not None and name in grid:
+            raise ParameterError(f"{name} is given twice: by itself and in params.")
+        values = grid.pop(name, None) if given is None else given
+        if values is not None:
+            grid[name] = values
+    if not grid:
+        raise ParameterError(
+            "there is nothing to vary.",
+            do=worded(
+                'Say {n_min}=[10, 20, 50], or params={{"risk": [...]}}.', n_min=argument("n_min")
+            ),
+        )
+    for name in JUDGED_BY:
+        if name in grid:
+            raise ParameterError(
+                f"{name} cannot be varied: it says what a policy is judged by, and all settings "
+                "must be judged alike.",
+                f"{name}: {grid[name]!r}",
+                f"Make one sweep per {name}.",
+            )
+    _check_learner(learner, list(grid))
+    for name, values in grid.items():
+        if isinstance(values, str) or not hasattr(values, "__len__") or not len(values):
+            raise ParameterError(f"{name} must be a list of values to try; got {values!r}.")
+        grid[name] = [value.item() if hasattr(value, "item") else value for value in values]
+        for value in grid[name]:
+            if not isinstance(value, int | float | str | None):
+                raise ParameterError(
+                    f"{name} can be varied over numbers, words, True, False and None; got a "
+                    f"{type(value).__name__}.",
+                    do=worded(
+                        "Sweep each such setting alone: {command}(learner with it, ...).",
+                        command=api("dprl.sweep"),
+                    ),
+                )
+        if len(set(grid[name])) != len(grid[name]):
+            raise ParameterError(f"{name} lists a value twice: {list(grid[name])!r}.")
+    together = getattr(learner, "SHARED", ())
+    grid = dict(sorted(grid.items(), key=lambda item: item[0] in together))
+    settings = [dict(zip(grid, place, strict=True)) for place in itertools.product(*grid.values())]
+    for setting in settings:
+        variant(learner, setting)
+    return settings
+
+
+def _check_learner(learner: Any, names: Sequence[str]) -> None:
+    """Refuse an object that cannot be fitted, or that does not have these settings."""
+    if isinstance(learner, type):
+        raise ParameterError(
+            f"{learner.__name__} is a class, not a learner.",
+            do=f"Make one and pass that: {learner.__name__}(...).",
+        )
+    kind, needs = type(learner).__name__, NEEDS.format(names=", ".join(names))
+    if not callable(getattr(learner, "fit", None)):
+        raise ParameterError(f"{kind} has no {names[-1]} to vary: it is no learner.", do=needs)
+    if hasattr(learner, "with_settings"):
+        return
+    field_names = {field.name for field in fields(learner)} if is_dataclass(learner) else set()
+    for name in names:
+        if name not in field_names:
+            has = f"Its settings are {', '.join(sorted(field_names))}." if field_names else needs
+            raise ParameterError(f"{kind} has no {name} to vary.", do=has)
+
+
+def variant(learner: Any, setting: Mapping[str, Any]) -> Any:
+    """The learner with these settings; everything else about it stays the same."""
+    try:
+        if hasattr(learner, "with_settings"):
+            learner_set = learner.with_settings(**setting)
+        else:
+            learner_set = replace(learner, **setting)
+    except DprlError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise ParameterError(
+            f"{type(learner).__name__} cannot be given {_words(setting)}.",
+            f"{type(error).__name__}: {error}",
+            NEEDS.format(names=", ".join(setting)),
+        ) from error
+    if not callable(getattr(learner_set, "fit", None)):
+        raise ParameterError(
+            f"with_settings of {type(learner).__name__} returned a {type(learner_set).__name__}, "
+            "which has no fit.",
+            _words(setting),
+            "It must return a learner: an object with fit(log).",
+        )
+    return learner_set
+
+
+def fitted(learner: Any, train: Log, settings: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
+    """The policy of every setting, from shared evidence if the learner can share it."""
+    if hasattr(learner, "fit_each"):
+        names = getattr(learner, "SHARED", None)
+        parts = [_divided(setting, names) for setting in settings]
+        for apart, some in itertools.groupby(parts, key=lambda part: part[0]):
+            learner_set = variant(learner, apart) if apart else learner
+            yield from learner_set.fit_each(train, [together for _, together in some])
+    else:
+        for setting in settings:
+            yield variant(learner, setting).fit(train)
+
+
+def _divided(
+    setting: Mapping[str, Any], names: Sequence[str] | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings that must be fitted apart, and those of these names; all, if there are none."""
+    together = {k: v for k, v in setting.items() if names is None or k in names}
+    return {k: v for k, v in setting.items() if k not in together}, together
+
+
+def _words(setting: Mapping[str, Any]) -> str:
+    """The settings as text, for messages."""
+    return ", ".join(f"{name} = {value!r}" for name, value in setting.items())
+
+
+# --- Which n_min, which radius, which risk? Every setting is fitted and judged on one held-out
+# log
 
 Progress = Callable[[str, float], None]
 
@@ -69,7 +387,7 @@ class Sweep(Result):
         train: Digest of the log that the policies were learned from.
         valid: Digest of the log that they were judged on.
         sample: A sample of the groups of `valid`, by which `dprl.evaluate` recognises another log
-            that shares groups with it (`dprl.logs._overlap`).
+            that shares groups with it (`dprl.logs.overlap`).
         varied: The names of the settings that were varied.
 
     Example:
@@ -258,7 +576,6 @@ class Sweep(Result):
             3
         """
         from dprl._core import plot
-        from dprl.evaluation._sweep_figure import figure_of
 
         with plot.look():
             figure = figure_of(self)

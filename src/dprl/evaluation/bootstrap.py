@@ -36,16 +36,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.blas import single_thread
+from dprl._core.arrays import Floats, Ints
 from dprl._core.bootstrap import counts, percentiles
-from dprl._core.cluster_start import connect
+from dprl._core.cluster import connect
 from dprl._core.compiled import compiled, in_parts
+from dprl._core.optional import single_thread
 from dprl.evaluation.estimators import ESTIMATORS, RETURN, Estimator, Totals, Weighted
 
-__all__ = ["LANES", "Bootstrap", "Estimates", "ends_of", "estimated"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Progress = Callable[[str, float], None]
 
 LANES = 32

@@ -61,24 +61,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.compiled import compiled
-from dprl.evaluation._in_numbers import in_numbers
-from dprl.evaluation._result import TOLERANCE
 from dprl.evaluation.estimators import Weighted
+from dprl.evaluation.result import TOLERANCE
+from dprl.evaluation.values import in_numbers
 from dprl.evidence.balance import Balance, balance, changes_in, comparable
 from dprl.evidence.behavior import Behavior, folds_of
 from dprl.evidence.nuisances import OVERLAP
 from dprl.logs.log import Log
 from dprl.policies.held_out import PolicyAtSteps, Rows
-
-__all__ = [
-    "LEAF", "compared", "differs", "not_offered", "only_return", "practice", "reached",
-    "sample_size", "suggested", "supported", "unsupported", "unsupported_chance",
-]  # fmt: skip
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Ints = NDArray[np.int64]
 
 ROUNDING = 1e-9
 """The tolerance, instead of TOLERANCE, where π puts all probability on one action."""

@@ -37,23 +37,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Floats
 from dprl._core.checks import check_choice
 from dprl._core.compiled import compiled
 from dprl.errors import ParameterError
-
-__all__ = [
-    "ESTIMATORS",
-    "RETURN",
-    "Estimator",
-    "Totals",
-    "Weighted",
-    "check_estimator",
-    "importance_weights",
-    "names_of",
-    "register",
-]
-
-Floats = NDArray[np.float64]
 
 RETURN = "return"
 """The name of the mean return, the value of usual practice, among the estimates."""

@@ -13,15 +13,15 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from dprl._core.arrays import Floats
 from dprl._core.bootstrap import percentiles, picks
 from dprl._core.checks import check_level, check_number, check_seed, check_whole
 from dprl.errors import ParameterError
 
 __all__ = ["bootstrap", "cvar", "interval", "iqm", "mean"]
 
-Floats = NDArray[np.float64]
 Statistic = Callable[[ArrayLike], Floats]
 
 

@@ -16,24 +16,12 @@ from typing import TYPE_CHECKING
 from dprl._core.lazy import attach
 
 if TYPE_CHECKING:
-    from dprl.evidence._evidence import Evidence as Evidence
-    from dprl.evidence._evidence import Moments as Moments
-    from dprl.evidence._site_batches import count_batches as count_batches
-    from dprl.evidence._site_batches import from_batches as from_batches
-    from dprl.evidence._site_query import sql_query as sql_query
-    from dprl.evidence._site_rows import from_query as from_query
+    from dprl.evidence.counts import Evidence as Evidence
+    from dprl.evidence.counts import Moments as Moments
     from dprl.evidence.decision_points import allowed as allowed
+    from dprl.evidence.sites.warehouse import count_batches as count_batches
+    from dprl.evidence.sites.warehouse import from_batches as from_batches
+    from dprl.evidence.sites.warehouse import from_query as from_query
+    from dprl.evidence.sites.warehouse import sql_query as sql_query
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "_evidence": (
-            "Evidence",
-            "Moments",
-        ),
-        "_site_batches": ("count_batches", "from_batches"),
-        "_site_query": ("sql_query",),
-        "_site_rows": ("from_query",),
-        "decision_points": ("allowed",),
-    },
-)
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -29,19 +29,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Floats, Ints
 from dprl._core.checks import check_threads, check_whole
-from dprl._core.plural import many
-from dprl._core.table import Table
+from dprl._core.table import Table, many
 from dprl._core.words import say
 from dprl.errors import LogError, ParameterError
-from dprl.evidence._nuisance_models import MOST_ROWS, NUISANCES
+from dprl.evidence.models import MOST_ROWS, NUISANCES
 from dprl.evidence.nuisances import fit_behavior
 from dprl.logs.log import Log, check_log
-
-__all__ = ["Behavior", "folds_of"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 BINS = 10
 FOLDS = 5
@@ -281,7 +276,7 @@ class Behavior:
         )
 
     def _repr_html_(self) -> str:
-        from dprl._core.notebook import in_notebook
+        from dprl._core.results import in_notebook
 
         return in_notebook(repr(self).strip("<>"), tables=[self.calibration()])
 

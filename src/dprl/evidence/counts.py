@@ -6,31 +6,703 @@ it after refusing what cannot be counted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import functools
+import warnings
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import Cut, Visits
-from dprl._core.limits import need_for_pairs
-from dprl.evidence._evidence import Evidence, check_summands
-from dprl.evidence.tabular import (
-    LARGEST_TABLE,
-    Occurrences,
-    always_available,
-    count,
-    menus_seen,
-    occurrences_of,
+from dprl._core.arrays import Bools, Exponents, Floats, Ints
+from dprl._core.checks import Cut, Visits, check_gamma, check_threads, check_visits
+from dprl._core.compiled import compiled, in_parts, parts
+from dprl._core.disk import need_for_pairs
+from dprl._core.exact import (
+    COUNT,
+    LIMIT,
+    NOTHING,
+    SQUARES,
+    SUMS,
+    add_float,
+    add_window,
+    lowest_bit,
+    moments,
+    not_below,
+    top_of,
 )
-from dprl.logs._censoring import Reads, none_is_left
-from dprl.logs.log import Log
+from dprl.errors import LogError, ParameterError, PrecisionWarning
+from dprl.logs.censoring import Reads, none_is_left
+from dprl.logs.log import Label, Log
+from dprl.logs.returns import refuse_overflow
 from dprl.logs.source import Chunk, Share, Source, check_treatment
 
-__all__ = ["Counted", "Counts", "check_table", "count_source"]
+# --- Evidence: what a log says about every state and pair, in exact sums
+#
+# For every state s and pair (s, a), counted by trajectory and not by visit (by group where the
+# log
+# has groups, such as a patient with several stays):
+#
+# | symbol | meaning |
+# |---|---|
+# | n(s), V̂(s) | trajectories that visit s; mean of G at the first visit of s |
+# | n(s,a), Q̂(s,a) | trajectories that contain (s,a); mean of G at the first occurrence of (s,a)
+# |
+# | m(s,a) | trajectories whose action at the first visit of s is a, with their G |
+#
+# **Evidence is a monoid.** Returns and their squares are added as whole digits, each pair in a
+# window
+# of its own (see `dprl._core.exact`): any chunking, any number of threads and any tree of merges
+# gives the same bits, a tie Q̂ = V̂ is a tie and is not decided by rounding, and a huge return of
+# one
+# pair does not change any other pair. Where returns of one pair differ so much in size that
+# digits
+# are lost, its mean and standard deviation are NaN, with a warning.
+#
+# Each pair owns two accumulators: FIRST (its return at a first visit of s) and
+# LATER (its first occurrence when s was visited before, with another action). m counts FIRST,
+# n(s,a) counts both, n(s) sums FIRST over actions.
 
-Bools: TypeAlias = NDArray[np.bool_]
-Ints: TypeAlias = NDArray[np.int64]
+Sums: TypeAlias = tuple[Ints, Exponents, Exponents]
+
+FIRST, LATER = 0, 1
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, mean and standard deviation of groups of returns; arrays of one shape.
+
+    Attributes:
+        n: int64, the number of returns.
+        mean: float64, in the unit of the rewards; NaN where n = 0 or where precision was lost.
+        sd: float64, the sample standard deviation (with n - 1); NaN where n < 2 or where precision
+            was lost. 0 means that all returns are equal, to the last bit.
+
+    Example:
+        >>> import dprl
+        >>> from dprl.evidence import counts
+        >>> log = dprl.from_arrays(
+        ...     episode=[1, 1, 2, 3], state=["ill", "well", "ill", "ill"],
+        ...     action=["drug", "wait", "wait", "drug"], reward=[0, 1, 0, 1],
+        ... )
+        >>> evidence = counts.evidence(log, gamma=1.0)
+        >>> evidence.state.n.tolist(), evidence.state.mean.round(3).tolist()
+        ([3, 1], [0.667, 1.0])
+    """
+
+    n: Ints
+    mean: Floats
+    sd: Floats
+
+
+@compiled
+def _join(
+    source: Ints, top: Exponents, bottom: Exponents, sums: int, each: int, step: int, words: Ints,
+    tops: Exponents, bottoms: Exponents,
+) -> None:  # pragma: no cover - compiled  # fmt: skip
+    """Add up accumulators: words[k], with its window, becomes the sum of `each` of them.
+
+    They are source[k·each + i] for step 1 (the actions of a state), and source[k + i·step]
+    otherwise (FIRST and LATER of a pair).
+    """
+    for k in range(len(words)):
+        begin = k * each if step == 1 else k
+        highest, lowest = NOTHING, 30_000
+        for i in range(each):
+            cell = begin + i * step
+            if top[cell] != NOTHING:
+                highest, lowest = max(highest, top[cell]), min(lowest, bottom[cell])
+        tops[k], bottoms[k] = highest, lowest
+        for i in range(each):
+            cell = begin + i * step
+            add_window(words, k, highest, sums, source, cell, top[cell], 1)
+
+
+@compiled
+def _join_others(
+    first: Ints, top: Exponents, bottom: Exponents, sums: int, A: int, state: Ints,
+    whole: Exponents, words: Ints, tops: Exponents, bottoms: Exponents,
+) -> None:  # pragma: no cover - compiled  # fmt: skip
+    """Add up, for every pair, the other actions of its state: words (S·A, W) and its windows.
+
+    Subtracting the pair from its state is exact, unless the pair alone made the window that high:
+    then the other actions are added up again, in a window of their own.
+    """
+    for s in range(len(state)):
+        for cell in range(s * A, s * A + A):
+            highest, lowest = NOTHING, 30_000
+            for b in range(s * A, s * A + A):
+                if b != cell and top[b] != NOTHING:
+                    highest, lowest = max(highest, top[b]), min(lowest, bottom[b])
+            tops[cell], bottoms[cell] = highest, lowest
+            if highest == whole[s]:
+                words[cell] += state[s]
+                add_window(words, cell, highest, sums, first, cell, top[cell], -1)
+                continue
+            for b in range(s * A, s * A + A):
+                if b != cell:
+                    add_window(words, cell, highest, sums, first, b, top[b], 1)
+
+
+@compiled
+def _compare(
+    pair: Ints, top: Exponents, state: Ints, tops: Exponents, sums: int, out: NDArray[np.bool_]
+) -> None:  # pragma: no cover - compiled
+    """Where Q̂(s,a) >= V̂(s), exactly: out (S, A)."""
+    S, A = out.shape
+    room = np.zeros((2, pair.shape[1]), np.int64)
+    for s in range(S):
+        for a in range(A):
+            cell = s * A + a
+            out[s, a] = pair[cell, COUNT] > 0 and not_below(
+                pair, cell, top[cell], state, s, tops[s], sums, room
+            )
+
+
+@compiled
+def _raise(
+    words: Ints, source: Ints, origin: Exponents, top: Exponents, sums: int
+) -> None:  # pragma: no cover - compiled
+    """Add source (cells, W) with windows at `origin` (cells,) to words, whose windows are `top`."""
+    for cell in range(len(words)):
+        add_window(words, cell, top[cell], sums, source, cell, origin[cell], 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Exact sufficient statistics of a log for decision points; immutable.
+
+    Below, S is the number of states, A of actions, W the width of one accumulator in words.
+
+    Attributes:
+        words: int64 (2, S, A, W), the accumulators FIRST and LATER. Each holds a count, then the
+            digits of the sum of returns, then the digits of the sum of their squares (see
+            `dprl._core.exact`).
+        top: int16 (2, S, A), the highest bit of any return in each accumulator: where the window of
+            its digits begins.
+        bottom: int16 (2, S, A), the lowest bit of any return in each accumulator.
+        span: float64 (S, 2), the smallest and the largest return at a first visit; NaN without
+            visits.
+        states: The S state labels.
+        actions: The A action labels.
+        gamma: The discount of the returns, in (0, 1].
+        visits: "first" (counted by trajectory) or "all" (by visit; carries no certificate).
+        n_episodes: The number of episodes behind it.
+        sums: How many words hold the digits of a sum; the remaining words are for squares.
+        rest: Whether the last action is none: first visits of groups of which it is not said which
+            action they took (`dprl.evidence.sites.evidence`). Default False.
+
+    Example:
+        >>> import dprl
+        >>> from dprl.evidence import counts
+        >>> log = dprl.from_arrays(
+        ...     episode=[1, 1, 2, 3], state=["ill", "well", "ill", "ill"],
+        ...     action=["drug", "wait", "wait", "drug"], reward=[0, 1, 0, 1],
+        ... )
+        >>> evidence = counts.evidence(log, gamma=1.0)
+        >>> evidence.actions, evidence.pair.n.tolist()
+        (('drug', 'wait'), [[2, 1], [0, 1]])
+        >>> evidence.pair.mean.tolist()
+        [[1.0, 0.0], [nan, 1.0]]
+    """
+
+    words: Ints
+    top: Exponents
+    bottom: Exponents
+    span: Floats
+    states: tuple[Label, ...]
+    actions: tuple[Label, ...]
+    gamma: float
+    visits: Visits
+    n_episodes: int
+    sums: int = field(default=SUMS)
+    rest: bool = False
+
+    def _flat(self, which: int) -> Sums:
+        """The accumulators FIRST or LATER (S·A, W) with their windows (S·A,)."""
+        words = np.ascontiguousarray(self.words[which]).reshape(-1, self.words.shape[-1])
+        return words, self.top[which].ravel(), self.bottom[which].ravel()
+
+    def _room(self, n: int) -> Sums:
+        """Empty accumulators (n, W) with their windows (n,)."""
+        words = np.zeros((n, self.words.shape[-1]), np.int64)
+        return words, np.empty(n, np.int16), np.empty(n, np.int16)
+
+    @functools.cached_property
+    def _pair(self) -> Sums:
+        room = self._room(len(self.states) * len(self.actions))
+        words = np.ascontiguousarray(self.words).reshape(-1, self.words.shape[-1])
+        _join(words, self.top.ravel(), self.bottom.ravel(), self.sums, 2, len(room[0]), *room)
+        return room
+
+    @functools.cached_property
+    def _state(self) -> Sums:
+        room = self._room(len(self.states))
+        _join(*self._flat(FIRST), self.sums, len(self.actions), 1, *room)
+        return room
+
+    def _moments(self, sums: Sums, shape: tuple[int, ...]) -> Moments:
+        words, top, bottom = sums
+        out, lost = np.empty((len(words), 2)), np.empty(len(words), np.bool_)
+        in_parts(
+            lambda a, b: moments(words[a:b], top[a:b], bottom[a:b], self.sums, out[a:b], lost[a:b]),
+            parts(np.arange(len(words) + 1)),
+        )
+        if lost.any():
+            places = np.unique(np.flatnonzero(lost) // (len(lost) // len(self.states)))
+            warnings.warn(
+                f"returns in {len(places):,} of {len(self.states):,} states differ so much in size "
+                f"that digits are lost (first: {self.states[places[0]]!r}); their values are NaN.",
+                PrecisionWarning,
+                stacklevel=2,
+            )
+        n = words[:, COUNT].reshape(shape)
+        return Moments(n, out[:, 0].reshape(shape), out[:, 1].reshape(shape))
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return len(self.states), len(self.actions)
+
+    @functools.cached_property
+    def pair(self) -> Moments:
+        """n(s,a) and Q̂(s,a), shape (S, A)."""
+        return self._moments(self._pair, self._shape)
+
+    @functools.cached_property
+    def state(self) -> Moments:
+        """n(s) and V̂(s), shape (S,)."""
+        return self._moments(self._state, (len(self.states),))
+
+    @functools.cached_property
+    def took(self) -> Moments:
+        """First visits of s where a was taken: m(s,a) and their returns, shape (S, A)."""
+        return self._moments(self._flat(FIRST), self._shape)
+
+    @functools.cached_property
+    def others(self) -> Moments:
+        """First visits of s where another action was taken: n(s) - m(s,a), shape (S, A)."""
+        state, whole, _ = self._state
+        room = self._room(len(self.states) * len(self.actions))
+        _join_others(*self._flat(FIRST), self.sums, len(self.actions), state, whole, *room)
+        return self._moments(room, self._shape)
+
+    @property
+    def n_pair(self) -> Ints:
+        """n(s,a), shape (S, A)."""
+        return np.asarray(self.words[..., COUNT].sum(axis=0))
+
+    @property
+    def n_first(self) -> Ints:
+        """n(s), the first visits of each state, shape (S,)."""
+        return np.asarray(self.words[FIRST, ..., COUNT].sum(axis=1))
+
+    @property
+    def n_others(self) -> Ints:
+        """n(s) - m(s,a), shape (S, A).
+
+        Groups of which it is not said which action they took do not count as having done
+        otherwise: they may have taken the very action.
+        """
+        first = self.words[FIRST, ..., COUNT]
+        stated = first[:, :-1] if self.rest else first
+        return np.asarray(stated.sum(axis=1, keepdims=True) - first)
+
+    def not_worse(self, tolerance: float) -> NDArray[np.bool_]:
+        """Where Q̂(s,a) >= V̂(s), or is smaller by no more than a rounding error.
+
+        Q̂ >= V̂ is decided exactly, by cross-multiplying the integer sums.
+
+        Args:
+            tolerance: The share of the size of the returns at s (the root of their mean square)
+                that counts as a rounding error, at least 0.
+
+        Returns:
+            bool (S, A); false where a pair was never seen.
+
+        Example:
+            >>> import dprl
+            >>> from dprl.evidence import counts
+            >>> log = dprl.from_arrays(
+            ...     episode=[1, 1, 2, 3], state=["ill", "well", "ill", "ill"],
+            ...     action=["drug", "wait", "wait", "drug"], reward=[0, 1, 0, 1],
+            ... )
+            >>> evidence = counts.evidence(log, gamma=1.0)
+            >>> evidence.not_worse(1e-9).tolist()
+            [[True, False], [False, True]]
+        """
+        out = np.empty(self._shape, np.bool_)
+        _compare(*self._pair[:2], *self._state[:2], self.sums, out)
+        V, sd = self.state.mean[:, None], np.nan_to_num(self.state.sd)[:, None]
+        with np.errstate(invalid="ignore"):
+            near = V - self.pair.mean <= tolerance * np.hypot(V, sd)
+        return np.asarray((self.n_pair > 0) & (out | near))
+
+    def merge(self, other: Evidence) -> Evidence:
+        """The evidence of two parts of a log together, if the log was split between episodes.
+
+        It equals the evidence of the whole log to the last bit.
+
+        Args:
+            other: The evidence of the other part, with the same labels, discount and way of
+                counting.
+
+        Returns:
+            The merged evidence.
+
+        Raises:
+            LogError: If labels, discount or way of counting differ, or the sum would hold too many
+                returns.
+
+        Example:
+            >>> from dprl.envs import risky_arms
+            >>> from dprl.evidence import counts
+            >>> log = risky_arms().sample(100, seed=0)
+            >>> first = counts.evidence(log.take(range(40)), gamma=1.0)
+            >>> second = counts.evidence(log.take(range(40, 100)), gamma=1.0)
+            >>> whole = counts.evidence(log, gamma=1.0)
+            >>> bool((first.merge(second).state.n == whole.state.n).all())
+            True
+        """
+        for name in ("states", "actions", "gamma", "visits", "sums", "rest"):
+            if getattr(self, name) != getattr(other, name):
+                raise LogError(
+                    f"evidence with different {name} cannot be merged.",
+                    do="Read or split the parts from one log, and use one gamma and one counting.",
+                )
+        check_summands(self.n_episodes + other.n_episodes)
+        top = np.maximum(self.top, other.top)
+        words = np.zeros_like(self.words)
+        flat = words.reshape(-1, words.shape[-1])
+        for part in (self, other):
+            _raise(flat, part.words.reshape(flat.shape), part.top.ravel(), top.ravel(), self.sums)
+        words.setflags(write=False)
+        return replace(
+            self,
+            words=words,
+            top=top,
+            bottom=np.minimum(self.bottom, other.bottom),
+            span=np.stack(
+                [
+                    np.fmin(self.span[:, 0], other.span[:, 0]),
+                    np.fmax(self.span[:, 1], other.span[:, 1]),
+                ],
+                axis=1,
+            ),
+            n_episodes=self.n_episodes + other.n_episodes,
+        )
+
+
+def check_summands(n: int) -> None:
+    """Refuse more returns than an exact sum can hold."""
+    if n >= LIMIT:
+        raise LogError(
+            f"evidence can hold fewer than 2^30 returns per state; this log may have {n:,}.",
+            do="Fit to a part of it.",
+        )
+
+
+# --- Evidence of a log with discrete states: two passes over the rows, no Python object per step
+#
+# The first pass finds, for each row, where its return belongs: each state keeps a stamp of the
+# last
+# group that visited it and bits for the actions taken there, so nothing has to be cleared between
+# episodes. Going backwards through the episode it then computes the returns, to find how large
+# the
+# returns of every accumulator are. The second pass adds the returns up, as digits (see
+# `dprl._core.exact`).
+
+LARGEST_TABLE = 1 << 26
+"""The most pairs (s, a) for which a dense table of accumulators fits an ordinary machine."""
+
+
+@compiled
+def _measure(
+    starts: NDArray[np.int64],
+    state: NDArray[np.int32],
+    action: NDArray[np.int32],
+    reward: NDArray[np.float64],
+    gamma: float,
+    every_visit: bool,
+    n_actions: int,
+    group: NDArray[np.int32],
+    seen: NDArray[np.int32],
+    role: NDArray[np.uint8],
+    top: NDArray[np.int16],
+    bottom: NDArray[np.int16],
+) -> int:  # pragma: no cover - compiled
+    """Find out which rows count, and how large the returns of every accumulator are.
+
+    group (E,): the group of each episode. Episodes of a group follow each other and count as one.
+    seen (S·W, 2), W = ceil(A / 32): for each state and each 32 actions, the last group that came
+        to the state, and bits for the actions it took.
+    role (N,): 1 where a row belongs to FIRST of its pair, 2 to LATER, 0 where it does not count.
+    top, bottom (2·S·A,): the highest and lowest bit of the returns of FIRST, then of LATER.
+
+    Returns the last row whose return is not finite, or -1.
+    """
+    width = (n_actions + 31) >> 5
+    later = np.int64(len(top) >> 1)
+    tail = np.zeros(1)
+    bits = tail.view(np.int64)
+    for e in range(len(starts) - 1):
+        stamp = group[e]
+        for t in range(starts[e], starts[e + 1]):
+            s, a = np.int64(state[t]), np.int64(action[t])
+            here = s * width
+            there, bit = here + (a >> 5), np.int32(1) << np.int32(a & 31)
+            came = seen[here, 0] == stamp
+            seen[here, 0] = stamp
+            seen[here, 1] = seen[here, 1] if came else np.int32(0)
+            taken = seen[there, 1] if seen[there, 0] == stamp else np.int32(0)
+            seen[there, 0] = stamp
+            seen[there, 1] = taken | bit
+            new = every_visit | (not came)
+            fresh = new | (taken & bit == 0)
+            role[t] = 1 if new else (2 if fresh else 0)
+        tail[0] = 0.0
+        for t in range(starts[e + 1] - 1, starts[e] - 1, -1):
+            tail[0] = reward[t] + gamma * tail[0]
+            highest = top_of(bits[0])
+            if highest > 1023:
+                return t
+            if role[t] == 0 or highest == NOTHING:
+                continue
+            cell = np.int64(state[t]) * n_actions + action[t] + (later if role[t] == 2 else 0)
+            top[cell] = max(top[cell], highest)
+            bottom[cell] = min(bottom[cell], lowest_bit(bits[0]))
+    return -1
+
+
+@compiled
+def _add_up(
+    starts: NDArray[np.int64],
+    state: NDArray[np.int32],
+    action: NDArray[np.int32],
+    reward: NDArray[np.float64],
+    gamma: float,
+    n_actions: int,
+    role: NDArray[np.uint8],
+    top: NDArray[np.int16],
+    words: NDArray[np.int64],
+    span: NDArray[np.float64],
+) -> None:  # pragma: no cover - compiled
+    """Add the returns of the episodes of `starts` to the accumulators.
+
+    role (N,) and top (2·S·A,): as `_measure` found them.
+    words (2·S·A, 1 + SUMS + SQUARES): FIRST of all pairs, then LATER.
+    span (S, 2): the smallest and the largest return of FIRST, NaN before there is one.
+    """
+    later = np.int64(len(words) >> 1)
+    tail = np.zeros(1)
+    bits = tail.view(np.int64)
+    for e in range(len(starts) - 1):
+        tail[0] = 0.0
+        for t in range(starts[e + 1] - 1, starts[e] - 1, -1):
+            tail[0] = reward[t] + gamma * tail[0]
+            if role[t] == 0:
+                continue
+            G, s = tail[0], np.int64(state[t])
+            cell = s * n_actions + action[t]
+            if role[t] == 1:
+                if not span[s, 0] <= G:
+                    span[s, 0] = G
+                if not span[s, 1] >= G:
+                    span[s, 1] = G
+            else:
+                cell += later
+            words[cell, COUNT] += 1
+            add_float(words, cell, top[cell], SUMS, SQUARES, bits[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Occurrences:
+    """Which rows of a log were counted; the semi-MDP needs to know.
+
+    Attributes:
+        first: bool (N,), rows that are the first visit of their state by their group.
+        counted: bool (N,), rows that are the first occurrence of their pair in their episode.
+        ranges: The parts of the log that were counted at the same time, as ranges of episodes.
+        n: For each part int64 (S, A), the number of rows of each pair that were counted in it.
+    """
+
+    first: NDArray[np.bool_]
+    counted: NDArray[np.bool_]
+    ranges: tuple[tuple[int, int], ...]
+    n: tuple[NDArray[np.int64], ...]
+
+
+def evidence(
+    log: Log, gamma: float, *, visits: Visits = "first", threads: int | None = None
+) -> Evidence:
+    """Evidence of a log with discrete states.
+
+    Args:
+        log: The log; its states are labels.
+        gamma: Discount in (0, 1].
+        visits: "first" counts trajectories; "all" counts visits and carries no certificate. Default
+            "first".
+        threads: Number of threads. Default None: one per core. The result does not depend on it.
+
+    Returns:
+        The evidence, over all states and actions of the log.
+
+    Raises:
+        LogError: If states are features, there are too many pairs, or a return is not finite.
+        ParameterError: If `gamma` or `visits` is not allowed.
+
+    Example:
+        >>> from dprl.envs import risky_arms
+        >>> evidence(risky_arms().sample(100, seed=0), gamma=0.99).state.n[0]
+        np.int64(100)
+    """
+    return count(log.gathered(), gamma, visits=visits, threads=threads)[0]
+
+
+def count(
+    log: Log, gamma: float, *, visits: Visits = "first", threads: int | None = None
+) -> tuple[Evidence, Occurrences]:
+    """`evidence` of a gathered log, together with the rows that it counted."""
+    gamma = check_gamma(gamma)
+    check_visits(visits)
+    threads = check_threads(threads)
+    state = log.codes()
+    S, A = log.n_states, log.n_actions
+    if S * A > LARGEST_TABLE:
+        raise LogError(
+            f"{S:,} states x {A:,} actions are too many for one table.",
+            do="Merge states that are never told apart in practice, or use features and a radius.",
+        )
+    need_for_pairs(S, A, per_pair=16 * (1 + SUMS + SQUARES))
+    check_summands(log.n_episodes if visits == "first" else log.n_steps)
+    role, ranges = np.empty(log.n_steps, np.uint8), _whole_groups(log, threads)
+    top, bottom = _windows(log, gamma, visits == "all", ranges, role)
+
+    def part(first: int, last: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        words = np.zeros((2 * S * A, 1 + SUMS + SQUARES), np.int64)
+        span = np.full((S, 2), np.nan)
+        _add_up(
+            log.starts[first : last + 1], state, log.action, log.reward, gamma, A, role, top, words,
+            span,
+        )  # fmt: skip
+        return words.reshape(2, S, A, -1), span
+
+    sums_of_parts = in_parts(part, ranges)
+    n = tuple(words[..., COUNT].sum(axis=0) for words, _ in sums_of_parts)
+    total, span = sums_of_parts[0]
+    for words, other in sums_of_parts[1:]:
+        total += words
+        np.fmin(span[:, 0], other[:, 0], out=span[:, 0])
+        np.fmax(span[:, 1], other[:, 1], out=span[:, 1])
+    for array in (total, top, bottom, span):
+        array.setflags(write=False)
+    gathered_evidence = Evidence(
+        total, top.reshape(2, S, A), bottom.reshape(2, S, A), span, log.states, log.actions, gamma,
+        visits, log.n_episodes,
+    )  # fmt: skip
+    return gathered_evidence, Occurrences(role == 1, role > 0, tuple(ranges), n)
+
+
+def occurrences_of(log: Log, gamma: float, visits: Visits) -> tuple[Occurrences, NDArray[np.int64]]:
+    """The rows of a gathered log that `count` counts, without their returns; first visits (S,)."""
+    S, A, state = log.n_states, log.n_actions, log.codes()
+    role, ranges = np.empty(log.n_steps, np.uint8), _whole_groups(log, None)
+    _windows(log, gamma, visits == "all", ranges, role)
+    counted, n = role > 0, []
+    for first, last in ranges:
+        rows = slice(log.starts[first], log.starts[last])
+        pair = state[rows][counted[rows]].astype(np.int64) * A + log.action[rows][counted[rows]]
+        n.append(np.bincount(pair, minlength=S * A).reshape(S, A))
+    first = role == 1
+    visited = np.bincount(state[first], minlength=S)
+    return Occurrences(first, counted, tuple(ranges), tuple(n)), visited
+
+
+def _windows(
+    log: Log,
+    gamma: float,
+    every_visit: bool,
+    ranges: list[tuple[int, int]],
+    role: NDArray[np.uint8],
+) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
+    """The highest and the lowest bit of the returns of every accumulator, int16 (2·S·A,).
+
+    Fills role (N,): whether each row belongs to FIRST (1), to LATER (2), or does not count (0).
+    """
+    S, A = log.n_states, log.n_actions
+
+    def part(first: int, last: int) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
+        top, bottom = np.full(2 * S * A, NOTHING, np.int16), np.full(2 * S * A, 30_000, np.int16)
+        seen = np.full((S * ((A + 31) // 32), 2), -1, np.int32)
+        row = _measure(
+            log.starts[first : last + 1], log.codes(), log.action, log.reward, gamma, every_visit,
+            A, log.group[first:last], seen, role, top, bottom,
+        )  # fmt: skip
+        if row >= 0:
+            refuse_overflow(log, row)
+        return top, bottom
+
+    bits_of_parts = in_parts(part, ranges)
+    top, bottom = bits_of_parts[0]
+    for highest, lowest in bits_of_parts[1:]:
+        np.maximum(top, highest, out=top)
+        np.minimum(bottom, lowest, out=bottom)
+    return top, bottom
+
+
+def _whole_groups(log: Log, threads: int | None) -> list[tuple[int, int]]:
+    """Ranges of episodes with about equal numbers of rows; no group is divided."""
+    if (np.diff(log.group) < 0).any():
+        raise ParameterError(
+            "episodes of a group must lie side by side to be counted.",
+            do="Use log.gathered(), as the learners do.",
+        )
+    edges = np.append(np.flatnonzero(np.append(True, np.diff(log.group) != 0)), log.n_episodes)
+    if not log.n_episodes:
+        edges = np.zeros(1, np.int64)
+    return [(int(edges[a]), int(edges[b])) for a, b in parts(log.starts[edges], threads)]
+
+
+def availability(log: Log) -> NDArray[np.bool_] | None:
+    """Actions that were available on *every* visit of a state; None if the log does not say.
+
+    If rows of one state disagree, an action counts as available only if it always was: a policy
+    must never name an action that may not be available.
+
+    Args:
+        log: The log, with S states and A actions.
+
+    Returns:
+        bool (S, A), or None.
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.from_arrays(
+        ...     episode=[1, 2], state=["s", "s"], action=["a", "b"], reward=[0, 1],
+        ...     available=["a|b|c", "a|b"],
+        ... )
+        >>> availability(log).tolist()
+        [[True, True, False]]
+    """
+    seen = menus_seen(log)
+    return None if seen is None or log.menus is None else always_available(seen, log.menus)
+
+
+def menus_seen(log: Log) -> NDArray[np.bool_] | None:
+    """bool (S, M): the menus that were seen in each state; None if the log does not say."""
+    if log.available is None or log.menus is None:
+        return None
+    seen = np.zeros((log.n_states, len(log.menus)), bool)
+    seen[log.codes(), log.available] = True
+    return seen
+
+
+def always_available(seen: NDArray[np.bool_], menus: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """bool (S, A): actions that every menu seen in a state has; seen (S, M), menus (M, A)."""
+    refused = seen.astype(np.float32) @ (~menus).astype(np.float32)
+    return np.asarray(refused == 0)
+
+
+# --- Evidence of a log wherever its rows are: counted chunk by chunk, merged exactly
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +713,7 @@ class Counts:
         gamma: Discount in (0, 1].
         visits: "first" counts trajectories, "all" visits. Default "first".
         cut: What is done with cut episodes. Default None: as "terminal".
-        reads: What is read of the treated log, as in `dprl.logs._censoring.treat_cut`. Default
+        reads: What is read of the treated log, as in `dprl.logs.censoring.treat_cut`. Default
             "returns".
         groups: bool (groups of the whole log,), the groups that count. Default None: all.
     """

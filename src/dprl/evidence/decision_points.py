@@ -12,7 +12,7 @@ Departures from the paper:
   Without it, the rule may recommend the usual action because of two or three rare alternatives.
   It only makes the allowed set smaller, so every guarantee still holds. `contrast=False` is the
   paper's rule.
-* Q̂ >= V̂ is decided on integer sums (see `dprl.evidence._evidence`), so ties are ties. Returns
+* Q̂ >= V̂ is decided on integer sums (see `dprl.evidence.counts`), so ties are ties. Returns
   that are equal on paper may still differ by rounding: a difference of up to 1e-9 of the size of
   the returns at s (the root of their mean square) counts as equal. This is a share and not an
   amount, so that multiplying all rewards by a positive number changes no decision.
@@ -29,9 +29,8 @@ from numpy.typing import NDArray
 from dprl._core.checks import check_n_min
 
 if TYPE_CHECKING:
-    from dprl.evidence._evidence import Evidence
+    from dprl.evidence.counts import Evidence
 
-__all__ = ["TOLERANCE", "allowed", "best_choice", "best_rows", "enough"]
 
 TOLERANCE = 1e-9
 """The share of the size of the returns at a state that counts as a rounding error."""
@@ -62,8 +61,8 @@ def allowed(
 
     Example:
         >>> from dprl.envs import risky_arms
-        >>> from dprl.evidence import allowed, tabular
-        >>> evidence = tabular.evidence(risky_arms().sample(1_000, seed=0), gamma=1.0)
+        >>> from dprl.evidence import allowed, counts
+        >>> evidence = counts.evidence(risky_arms().sample(1_000, seed=0), gamma=1.0)
         >>> [evidence.actions[a] for a in allowed(evidence, n_min=50)[0].nonzero()[0]]
         ['b1']
     """

@@ -1,21 +1,21 @@
-r"""Nuisances: what usual practice does and what it brings, from other groups than a row's own.
+"""Nuisances: what usual practice does and what it brings, from other groups than a row's own.
 
 Comparing an action with usual practice at the rows of a region needs two things that are not of
 interest themselves:
 
-    V(s_t)      the value of usual practice there, a baseline for `dprl.evidence.credit`
+    V(s_t)      the value of usual practice there, a baseline for `dprl.evidence.excursions`
     b(a | s_t)  the probability that usual practice takes action a there
 
 Both are *cross-fitted by group*: a row of a group is answered for by models that were fitted on
-other groups only (`dprl.evidence._cross_fit`). Only the weights of the stack, one number per model,
+other groups only (`dprl.evidence.models`). Only the weights of the stack, one number per model,
 see all rows. Whoever must not look at some groups at all passes a log without them.
 
 **b decides whether a claim is valid.** Where b is wrong in a way that goes with the features, so
 is every comparison, for λ = 1 too; a forest alone, smooth and biased to the middle, made actions
 that do nothing look better in a fifth to a third of simulated logs. So several kinds of models are
-fitted and mixed by held-out log-loss (`dprl.evidence._stack`); the losses are part of the answer.
+fitted and mixed by held-out log-loss (`dprl.evidence.models`); the losses are part of the answer.
 Where actions were assigned by a rule or a lottery, pass the `propensity`, or read it with the log
-(`dprl.evidence._known_probabilities`): nothing is better.
+(`dprl.evidence.propensity`): nothing is better.
 
 V may be wrong: with λ = 1 it only costs precision. V is fitted to the returns G, so it is the value
 of usual practice as logged.
@@ -35,14 +35,15 @@ step is a cause of both. Measured in worlds of 400 groups, 20 steps and actions 
 Leaving it out can make a false claim out of nothing; having it costs .001 nats.
 
 Missing numbers, actions that a model never saw, and actions that were not available: see
-`dprl.evidence._nuisance_models`. The number of training rows of one fit is limited (20,000; 8,000
+`dprl.evidence.models`. The number of training rows of one fit is limited (20,000; 8,000
 for our forests), in whole groups, and the notes say so. In large logs models that are hardly heard
-in the mixture of the first fold are not fitted on the others (`dprl.evidence._contest`).
+in the mixture of the first fold are not fitted on the others (`dprl.evidence.nuisances`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -50,28 +51,395 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Floats, Ints
 from dprl._core.checks import check_flag, check_gamma, check_seed, check_threads, check_whole
 from dprl._core.table import Table
-from dprl.errors import ParameterError
-from dprl.evidence import _nuisance_input as given_input
-from dprl.evidence._contest import Answers, contest
-from dprl.evidence._cross_fit import Fit, gathered, plan_fits
-from dprl.evidence._known_probabilities import Known, Source, source_note
-from dprl.evidence._nuisance_models import (
-    Floats,
+from dprl._core.words import either, say, sentences, worded
+from dprl.errors import LogError, ParameterError
+from dprl.evidence.excursions import check_settled
+from dprl.evidence.models import (
+    FLOOR,
+    NUISANCES,
+    Fit,
+    Inputs,
     Model,
+    floored,
+    gathered,
+    in_threads,
+    log_loss,
+    misplaced,
+    plan_fits,
     predicted,
+    probabilities,
+    stack_weights,
     usual_behavior_models,
     usual_value_model,
 )
-from dprl.evidence._nuisance_notes import OVERLAP, fit_notes, quality_notes
-from dprl.evidence._stack import floored, log_loss, misplaced, stack_weights
-from dprl.logs.log import Log
+from dprl.evidence.propensity import Known, source_note
+from dprl.evidence.propensity import Origin as Source
+from dprl.logs.encoding.features import refuse_categories
+from dprl.logs.log import Log, check_log
 from dprl.logs.returns import returns
 
-Ints = NDArray[np.int64]
+# --- Several models of what people do on the same folds; in large logs only the good ones on all
+#
+# Where the first fold holds at least `ENOUGH` rows, all models answer for it, and those to which
+# the
+# mixture of that fold gives a weight below `SMALL` go no further: they would hardly be heard, and
+# most of the time goes into fitting them. In smaller logs every model answers for every fold.
 
-__all__ = ["OVERLAP", "Nuisances", "fit_behavior", "fit_nuisances"]
+ENOUGH = 2_500
+"""Held-out rows of a fold from which on a weight is told well enough to drop a model by it."""
+SMALL = 0.1
+"""The weight in the mixture below which a model goes no further."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What a model says of actions at rows of groups that it has not seen.
+
+    Attributes:
+        name: The name of the model.
+        rows: int64 (n,), the rows it answers for: all N of the log, or those of the first fold.
+        b: float64 (n, A), its probabilities.
+        last: Whether it answers for all rows, so that it may be mixed.
+    """
+
+    name: str
+    rows: NDArray[np.int64]
+    b: Floats
+    last: bool
+
+
+def contest(
+    models: Sequence[Model], x: Floats, action: NDArray[Any], A: int, fits: Sequence[Fit],
+    menu: NDArray[np.bool_] | None, *, beside: Sequence[Callable[[], Floats]] = (),
+    threads: int | None = None,
+) -> tuple[list[Answers], list[Floats]]:  # fmt: skip
+    """The answers of all models, cross-fitted, and the results of other work done meanwhile.
+
+    Args:
+        models: The models of what people do.
+        x: float64 (N, d), the features of all rows.
+        action: (N,), codes of the actions.
+        A: The number of actions.
+        fits: The rounds of fitting.
+        menu: bool (N, A), the actions that were available; None for all.
+        beside: Other work, done on the same threads. Default: none.
+        threads: How many fits run at a time; the answer does not depend on it. Default None: as
+            many as there are cores.
+
+    Returns:
+        One entry per model, in order, and one per piece of other work.
+    """
+    race = len(models) > 1 and len(fits[0].held) >= ENOUGH
+    now, later = (fits[:1], fits[1:]) if race else (fits, [])
+
+    def tasks(some: Sequence[Model], rounds: Sequence[Fit]) -> list[Callable[[], Floats]]:
+        return [
+            partial(probabilities, model, x, action, A, fit) for model in some for fit in rounds
+        ]
+
+    spent: dict[int, float] = {}
+
+    def timed(place: int, task: Callable[[], Floats]) -> Floats:
+        begun = time.perf_counter()
+        result = task()
+        spent[place] = time.perf_counter() - begun
+        return result
+
+    first_round: list[Callable[[], Floats]] = [
+        partial(timed, i // len(now), task) for i, task in enumerate(tasks(models, now))
+    ]
+    results = in_threads([*first_round, *beside], threads)
+    first, done = results[: len(models) * len(now)], results[len(models) * len(now) :]
+    answers = {m: first[m * len(now) : (m + 1) * len(now)] for m in range(len(models))}
+    going_on = list(range(len(models)))
+    if race:
+        held = fits[0].held
+        offered = None if menu is None else menu[held]
+        taken = [floored(a, offered)[np.arange(len(held)), action[held]] for a in first]
+        weights = stack_weights(np.column_stack(taken))
+        going_on = [m for m in going_on if weights[m] >= SMALL or weights[m] == weights.max()]
+        longest_first = sorted(going_on, key=lambda m: -spent[m])  # no core waits for the last one
+        more = in_threads(tasks([models[m] for m in longest_first], later), threads)
+        for place, m in enumerate(longest_first):
+            answers[m] += more[place * len(later) : (place + 1) * len(later)]
+    every = np.arange(len(x))
+    contested = []
+    for m, model in enumerate(models):
+        last = m in going_on
+        b = gathered(fits, answers[m]) if last else answers[m][0]
+        rows = every if last else fits[0].held
+        offered = None if menu is None else menu[rows]
+        contested.append(Answers(model.name, rows, floored(b, offered), last))
+    return contested, done
+
+
+# --- What a reader should know of fitted nuisances, in sentences
+
+OVERLAP = 0.02
+"""The least probability at which an action can be compared with the others."""
+BARELY = 0.01
+"""Nats per row by which a model has to be better than the shares of actions alone."""
+MISPLACED = 0.05
+"""Misplaced probability from which on the probabilities are called badly calibrated."""
+NAMED = 5
+
+
+def _names(log: Log, codes: NDArray[np.int64]) -> str:
+    names = ", ".join(repr(log.actions[a]) for a in codes[:NAMED])
+    return names + (", …" if len(codes) > NAMED else "")
+
+
+def fit_notes(log: Log, fits: list[Fit], models: list[Model]) -> list[str]:
+    """About the fits: rows left out to save time, actions that models of behaviour never saw.
+
+    Args:
+        log: The log.
+        fits: The rounds of fitting.
+        models: The model of values, then those of what people do (none where that is given).
+    """
+    notes = []
+    rows = max(len(fit.train()) for fit in fits)
+    for most in sorted({model.most for model in models if model.most < rows}):
+        names = ", ".join(model.name for model in models if model.most == most)
+        notes.append(
+            say(
+                "Fitted on a random part of the training groups, at most {a:,} rows of up to "
+                "{b:,} (whole groups): {names}.",
+                a=most,
+                b=rows,
+                names=names,
+            )
+        )
+    unseen = np.zeros((len(fits), log.n_actions), bool)
+    taken = _taken(log, np.arange(log.n_steps))
+    for most in {model.most for model in models[1:]}:
+        unseen |= [taken & ~_taken(log, fit.train(most)) for fit in fits]
+    if unseen.any():
+        notes.append(
+            f"Some actions were never taken in the training rows of {unseen.any(axis=1).sum()} of "
+            f"{len(fits)} fits; the models give them a probability of about {FLOOR} there: "
+            f"{_names(log, np.flatnonzero(unseen.any(axis=0)))}."
+        )
+    return notes
+
+
+def _taken(log: Log, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which actions were taken in these rows, bool (A,)."""
+    return np.bincount(log.action[rows], minlength=log.n_actions) > 0
+
+
+def quality_notes(log: Log, losses: Table, b: Floats, *, given: bool = False) -> list[str]:
+    """About the probabilities: do features tell anything, are they calibrated, is there a choice.
+
+    Args:
+        log: The log.
+        losses: The table of `Nuisances`; the last line is the shares alone, the one before it b.
+        b: float64 (N, A), the probabilities.
+        given: Whether they are known: then features need not tell them. Default False.
+    """
+    notes = []
+    loss, alone = losses["log-loss"][-2:]
+    if alone - loss < BARELY and not given:
+        notes.append(
+            sentences(
+                say(
+                    "The features hardly tell which action is taken: the held-out log-loss is "
+                    "{a:.3f} with them and {b:.3f} without.",
+                    a=loss,
+                    b=alone,
+                ),
+                say(
+                    "Either actions were nearly random, or what people went by is not in the "
+                    "features."
+                ),
+            )
+        )
+    wrong = losses["misplaced"][-2]
+    if wrong > MISPLACED:
+        notes.append(
+            f"The probabilities of actions are badly calibrated: {wrong:.1%} of the probability is "
+            "in the wrong place. Comparisons of actions lean on them."
+            + (" Known ones must be of the action that was taken, not of one action." * given)
+        )
+    possible = b >= OVERLAP
+    settled = float((possible.sum(axis=1) < 2).mean())
+    if settled >= 0.1:
+        notes.append(
+            f"Poor overlap: on {settled:.0%} of the rows only one action has a probability of at "
+            f"least {OVERLAP}. Nothing can be compared there."
+        )
+    taken = _taken(log, np.arange(log.n_steps))
+    rare = np.flatnonzero(taken & (possible.mean(axis=0) < 0.1))
+    if len(rare):
+        notes.append(
+            f"Poor overlap: {len(rare)} of {int(taken.sum())} actions have a probability of at "
+            f"least {OVERLAP} on fewer than 10 % of the rows, and can be suggested there at most: "
+            f"{_names(log, rare)}."
+        )
+    return notes
+
+
+# --- What `fit_nuisances` is given, checked: nothing is fitted before all of it is in order
+
+
+def _place(log: Log, row: int) -> str:
+    """Where a row is, for messages."""
+    episode = int(np.searchsorted(log.starts, row, "right")) - 1
+    return f"episode {log.episodes[episode]!r}, step {row - int(log.starts[episode])}"
+
+
+def check_features(log: Log, categories: bool = False) -> None:
+    """Refuse a log without features, with cut episodes, or in which only one action was taken.
+
+    Categories are refused too unless `categories` says that they are welcome.
+    """
+    check_log(log)
+    if log.features is None:
+        raise LogError(
+            f"this log's states are {log.n_states:,} labels, not numeric features.",
+            f"states {', '.join(map(repr, log.states[:4]))}",
+            worded(
+                "Models of features need numbers: pass {choice} when reading.",
+                choice=either("state=['age', 'pressure', …]", "--state age --state pressure"),
+            ),
+        )
+    if not categories:
+        refuse_categories(log)
+    check_settled(log)
+    taken = np.unique(log.action)
+    if len(taken) < 2:
+        raise LogError(
+            f"only one action was ever taken, on all {log.n_steps:,} rows.",
+            f"action {log.actions[taken[0]]!r}",
+            "There is nothing to compare it with; read a log in which people decided differently.",
+        )
+    menu = menu_of(log)
+    if menu is not None and not menu[np.arange(log.n_steps), log.action].all():
+        row = int(np.argmin(menu[np.arange(log.n_steps), log.action]))
+        raise LogError(
+            "an action was taken that was not available.",
+            f"{_place(log, row)}, action {log.actions[log.action[row]]!r}",
+            "Mend the available column, or leave it out.",
+        )
+
+
+def check_folds(log: Log, folds: int, otherwise: str = "") -> int:
+    """The number of groups of a log: at least one for each fold; `otherwise` is more advice."""
+    G = len(log.groups)
+    if folds > G:
+        raise LogError(
+            f"{folds} folds need at least {folds} groups; got {G:,}.",
+            do=f"Read more groups (or episodes), or lower folds (at least 2).{otherwise}",
+        )
+    return G
+
+
+def check_models(
+    models: Sequence[tuple[str, Any]] | None, usual: list[Model], columns: Inputs
+) -> list[Model]:
+    """The models of what people do: those given, or else the `usual` ones."""
+    if models is None:
+        return usual
+    wanted = "behavior_models must be pairs of a name and a classifier with fit and predict_proba"
+    do = "For example [('logistic', LogisticRegression())]; each name once."
+    usual_ones = {model.name: model for model in usual}
+    try:
+        if len(models) and all(isinstance(n, str) and n in usual_ones for n in models):
+            return [usual_ones[str(name)] for name in dict.fromkeys(models)]
+        pairs = [(name, model) for name, model in models]
+    except (TypeError, ValueError):
+        raise ParameterError(f"{wanted}; got {models!r}.", do=do) from None
+    if not pairs:
+        raise ParameterError(f"{wanted}; got none.", do=do)
+    for i, (name, model) in enumerate(pairs):
+        if not isinstance(name, str) or not _can(model, "fit", "predict_proba"):
+            raise ParameterError(f"{wanted}; got {name!r}, {model!r}.", f"entry {i}", do)
+        if name in [other for other, _ in pairs[:i]]:
+            raise ParameterError(f"two of behavior_models have the name {name!r}.", do=do)
+    return [Model(name, columns.of_user(model)) for name, model in pairs]
+
+
+def check_regressor(model: Any, usual: Model, columns: Inputs) -> Model:
+    """The model of what follows: the one given, or else the `usual` one."""
+    if model is None:
+        return usual
+    if isinstance(model, str) and model in NUISANCES and NUISANCES[model].of == "values":
+        return NUISANCES[model].model(columns)
+    if not _can(model, "fit", "predict"):
+        raise ParameterError(
+            f"value_model must be a regressor with fit and predict; got {model!r}.",
+            do="For example sklearn.ensemble.ExtraTreesRegressor(min_samples_leaf=10).",
+        )
+    return Model("value_model", columns.of_user(model))
+
+
+def _can(model: Any, *methods: str) -> bool:
+    """Whether it is an object (not a class) that has these methods and can be copied."""
+    wanted = (*methods, "get_params", "set_params")
+    return not isinstance(model, type) and all(callable(getattr(model, m, None)) for m in wanted)
+
+
+def check_propensity(log: Log, propensity: Any) -> Floats:
+    """Known probabilities, a copy (N, A): rows add up to 1, above 0 where the action was taken."""
+    shape = (log.n_steps, log.n_actions)
+    try:
+        b = np.array(propensity, np.float64)
+    except (TypeError, ValueError):
+        b = np.empty(0)
+    if b.shape != shape:
+        raise ParameterError(
+            f"propensity must be probabilities of shape {shape}; got {np.shape(propensity)}.",
+            do="One row per row of the log, one column per action, in the order of log.actions.",
+        )
+    bad = ~((b >= 0).all(axis=1) & (np.abs(b.sum(axis=1) - 1) <= 1e-9))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ParameterError(
+            f"propensity is no distribution over actions on {int(bad.sum()):,} of "
+            f"{log.n_steps:,} rows: probabilities are at least 0 and add up to 1.",
+            f"{_place(log, row)}: {b[row].tolist()}, sum {b[row].sum():.9g}",
+            "Mend these rows; where only digits were lost, divide each row by its sum.",
+        )
+    never = b[np.arange(len(b)), log.action] <= 0
+    if never.any():
+        row = int(np.argmax(never))
+        raise ParameterError(
+            f"{int(never.sum()):,} of {log.n_steps:,} rows took an action whose propensity is 0.",
+            f"{_place(log, row)}, action {log.actions[log.action[row]]!r}",
+            "Known probabilities must allow what was done; or let them be estimated.",
+        )
+    return b
+
+
+def inputs(log: Log, step: bool, marks: NDArray[np.bool_] | None = None) -> Floats:
+    """The features of the models (N, d), then the number of the step if wanted, then `marks`."""
+    parts = [np.asarray(log.features)]
+    if step:
+        parts.append(np.arange(log.n_steps) - np.repeat(log.starts[:-1], log.lengths))
+    if marks is not None:
+        parts.append(marks)
+    return parts[0] if len(parts) == 1 else np.column_stack(parts).astype(np.float64)
+
+
+def columns_of(log: Log, step: bool, marked: bool = False) -> Inputs:
+    """What the columns of `inputs` are; `marked`: whether marks are the last of them."""
+    labels = tuple(0 if own is None else len(own) for own in log.levels)
+    numbers = tuple(0 for _ in log.feature_names)
+    missing = bool(log.missing.any())
+    return Inputs(missing, (labels or numbers) + (0,) * (step + marked))
+
+
+def menu_of(log: Log) -> NDArray[np.bool_] | None:
+    """The actions that were available at each row, bool (N, A); None where the log has no menus."""
+    if log.available is None or log.menus is None:
+        return None
+    return np.asarray(log.menus[log.available])
+
+
+# --- Nuisances: what usual practice does and what it brings, from other groups than a row's own
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +502,7 @@ def fit_nuisances(
             they are, whatever the log says. Default None: what the log knows (`Log.propensity`) is
             used, and the rest is estimated.
         value_model: A regressor with the methods of scikit-learn, or the name of a registered one
-            (`dprl.evidence._nuisance_models`), instead of extra trees.
+            (`dprl.evidence.models`), instead of extra trees.
         behavior_models: (name, classifier) of each model of what people do, instead of the three
             of this package; classifiers have the methods of scikit-learn. Or the names of some that
             are registered.
@@ -169,32 +537,32 @@ def fit_nuisances(
         [0.5, 0.5]
     """
     check_flag("categories", categories)
-    given_input.check_features(log, categories)
+    check_features(log, categories)
     gamma, seed, threads = check_gamma(gamma), check_seed(seed), check_threads(threads)
     folds = check_whole("folds", folds, 2)
     check_flag("step", step)
-    groups = given_input.check_folds(log, folds)
+    groups = check_folds(log, folds)
     if propensity is not None and behavior_models is not None:
         raise ParameterError(
             "propensity and behavior_models were both given.",
             do="Probabilities are either known (propensity) or estimated (behavior_models).",
         )
-    menu = given_input.menu_of(log)
+    menu = menu_of(log)
     logged = Known.of(log, menu) if propensity is None else None
     marks = None if logged is None or logged.at.all() else logged.at
-    columns = given_input.columns_of(log, step, marks is not None)
-    regressor = given_input.check_regressor(value_model, usual_value_model(columns), columns)
+    columns = columns_of(log, step, marks is not None)
+    regressor = check_regressor(value_model, usual_value_model(columns), columns)
     models: list[Model] = []
     known_b = None
     if propensity is None and (
         logged is None or logged.source == "mixed" or behavior_models is not None
     ):
-        models = given_input.check_models(behavior_models, usual_behavior_models(columns), columns)
+        models = check_models(behavior_models, usual_behavior_models(columns), columns)
     elif propensity is not None:
-        known_b = given_input.check_propensity(log, propensity)
+        known_b = check_propensity(log, propensity)
 
     group = np.repeat(log.group, log.lengths).astype(np.int64)
-    x = given_input.inputs(log, step, marks)
+    x = inputs(log, step, marks)
     G = returns(log, gamma)
     fits = plan_fits(group, groups, folds, seed)
     answers, of_values = contest(
@@ -234,10 +602,10 @@ def fit_behavior(
     Returns:
         float64 (N, A), and the losses of the models as in `Nuisances`.
     """
-    columns, x = given_input.columns_of(log, step=True), given_input.inputs(log, step=True)
+    columns, x = columns_of(log, step=True), inputs(log, step=True)
     group = np.repeat(log.group, log.lengths).astype(np.int64)
     fits = plan_fits(group, len(log.groups), folds, seed)
-    menu = given_input.menu_of(log)
+    menu = menu_of(log)
     if menu is not None:
         menu = menu.copy()
         menu[np.arange(log.n_steps), log.action] = True

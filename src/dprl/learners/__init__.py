@@ -17,19 +17,8 @@ if TYPE_CHECKING:
     from dprl.learners.confident import Confident as Confident
     from dprl.learners.continuous import DPRLContinuous as DPRLContinuous
     from dprl.learners.discrete import DPRLDiscrete as DPRLDiscrete
-    from dprl.learners.held_out import HeldOut as HeldOut
     from dprl.learners.registry import register as register
-    from dprl.learners.rules import Rules as Rules
+    from dprl.learners.rules.held_out import HeldOut as HeldOut
+    from dprl.learners.rules.learner import Rules as Rules
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "discrete": ("DPRLDiscrete",),
-        "continuous": ("DPRLContinuous",),
-        "confident": ("Confident",),
-        "rules": ("Rules",),
-        "held_out": ("HeldOut",),
-        "registry": ("register",),
-    },
-    modules=("dprl.learners.baselines",),
-)
+__getattr__, __dir__, __all__ = attach(__name__, modules=("dprl.learners.baselines",))

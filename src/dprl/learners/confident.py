@@ -25,13 +25,13 @@ import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
-from dprl._core.blas import single_thread
+from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.checks import (
     Cut,
     check_choice,
@@ -44,14 +44,14 @@ from dprl._core.checks import (
     check_seed,
     check_whole,
 )
-from dprl._core.intervals import contrast
+from dprl._core.inference import contrast
+from dprl._core.optional import single_thread
 from dprl._core.words import api, either, option, say, sentences, worded
 from dprl.errors import LogError, PlanError, StateWarning
-from dprl.evidence._evidence import Evidence
-from dprl.evidence._lots import warn_of_choosing
-from dprl.evidence.counts import Counted, Counts, check_table, count_source
+from dprl.evidence.counts import Counted, Counts, Evidence, check_table, count_source
 from dprl.evidence.excursions import excursions
-from dprl.logs._censoring import outside
+from dprl.evidence.propensity import warn_of_choosing
+from dprl.logs.censoring import outside
 from dprl.logs.log import Log, deal
 from dprl.logs.parts import LogInParts, on_cluster
 from dprl.logs.source import (
@@ -65,18 +65,12 @@ from dprl.logs.source import (
     stage,
 )
 from dprl.planning.advantages import DENSE, Noise, over_usual
+from dprl.planning.iteration import BETTER
 from dprl.planning.markov import markov_check
-from dprl.planning.policy_iteration import BETTER
+from dprl.planning.model import Cells, CellsOf
 from dprl.planning.sure_iteration import DOUBTS, PlanModel, Sure, optimism
-from dprl.planning.transitions import Cells, CellsOf
-from dprl.policies._base import provenance_of
+from dprl.policies.base import provenance_of
 from dprl.policies.confident import SURE_IN, ConfidentPolicy
-
-__all__ = ["Confident", "Gathered"]
-
-Floats: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.int64]
-Bools: TypeAlias = NDArray[np.bool_]
 
 VETO = -1.645
 """Welch's t of first-visit returns below which a pair is struck."""

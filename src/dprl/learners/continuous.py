@@ -8,13 +8,13 @@ is that of labelled states (Eq. 1 = Eq. 6).
 Departures from the paper: the test is n(s,a) >= n_min for some action (its `<=` on n(s) is a slip);
 neighbours have exactly the same action, so the action needs no weight of 10,000; training points
 leave out their own trajectory (otherwise a point would count as evidence for itself); `contrast`,
-as for labels; `plan=True` plans over many decisions (see `dprl.planning._neighbor_semi_mdp`), which
+as for labels; `plan=True` plans over many decisions (see `dprl.planning.neighbor_semi_mdp`), which
 the paper does not do; `lam` compares credit in place of returns.
 
-**Credit** (`lam`, see `dprl.evidence.credit`). A return carries the luck of everything until the
-end of the episode, and neighbours differ in how well they were to begin with. With a model of the
-value of usual practice, fitted on other groups, each step counts with its credit e_t(λ) in place
-of G_t, in the rule and in the choice alike:
+**Credit** (`lam`, see `dprl.evidence.excursions`). A return carries the luck of everything until
+the end of the episode, and neighbours differ in how well they were to begin with. With a model of
+the value of usual practice, fitted on other groups, each step counts with its credit e_t(λ) in
+place of G_t, in the rule and in the choice alike:
 
     Q̂(s,a) = mean of e over neighbours that took a        V̂(s) = mean of e over all neighbours
 
@@ -32,11 +32,13 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Floats, Ints
 from dprl._core.checks import (
     Cut,
     Visits,
@@ -48,38 +50,229 @@ from dprl._core.checks import (
     check_number,
     check_radius,
     check_seed,
+    check_threads,
     check_visits,
     check_weights,
     check_whole,
+    renamed,
     wrong,
 )
-from dprl._core.cluster import Cluster
-from dprl._core.cluster_start import connect
-from dprl._core.limits import need_for_neighbors
-from dprl._core.renamed import renamed
-from dprl._core.words import option, worded
-from dprl.errors import ParameterError
-from dprl.evidence._usual_values import usual_values
-from dprl.evidence.credit import credit
-from dprl.evidence.neighbors._bootstrap_neighbors import near
-from dprl.evidence.neighbors._cached_engine import Remembering
-from dprl.evidence.neighbors._device import open_device
-from dprl.evidence.neighbors._spread_engine import SpreadEngine
+from dprl._core.cluster import Cluster, connect
+from dprl._core.disk import need_for_neighbors
+from dprl._core.practice import unusual
+from dprl._core.words import either, option, say, worded
+from dprl.errors import LogError, ParameterError
+from dprl.evidence.decision_points import allowed, best_choice
+from dprl.evidence.excursions import check_settled, credit
+from dprl.evidence.models import gathered, in_threads, plan_fits, predicted, usual_value_model
+from dprl.evidence.neighbors.device import open_device
+from dprl.evidence.neighbors.engines import Remembering, SpreadEngine, near
 from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.neighbors.samples import Points
-from dprl.learners._neighbor_luck import neighbor_luck
-from dprl.logs._categories import TRUTH
-from dprl.logs._censoring import settle
-from dprl.logs._encoding import with_indicators
-from dprl.logs._feature_input import plain_features
+from dprl.evidence.nuisances import check_folds, check_regressor, columns_of, fit_notes, inputs
+from dprl.logs.censoring import settle
+from dprl.logs.encoding.categories import TRUTH
+from dprl.logs.encoding.encoder import with_indicators
+from dprl.logs.encoding.features import plain_features
 from dprl.logs.log import Log, check_log
-from dprl.planning._neighbor_semi_mdp import elevate_neighbors, segments
-from dprl.planning.policy_iteration import policy_iteration
-from dprl.policies._base import provenance_of
-from dprl.policies._engines import Engines
+from dprl.logs.returns import returns
+from dprl.planning.iteration import policy_iteration
+from dprl.planning.neighbor_semi_mdp import elevate_neighbors, segments
+from dprl.policies.base import provenance_of
 from dprl.policies.neighbors import NeighborPolicy
+from dprl.policies.points import Engines
+from dprl.policies.protocol import Kind
 
-__all__ = ["DPRLContinuous"]
+if TYPE_CHECKING:
+    from dprl.evidence.counts import Evidence
+
+
+# --- Values of usual practice at every row, from other groups than the row's own
+#
+# They are what `dprl.evidence.excursions` takes off. Groups are dealt into K folds; the rows of a
+# fold
+# get a model of returns that was fitted on the other folds. `dprl.evidence.nuisances` fits the
+# same
+# model beside probabilities of actions. The number of the step is a feature of the model, after
+# those
+# of the log.
+
+
+def usual_values(
+    log: Log,
+    gamma: float,
+    *,
+    folds: int = 4,
+    seed: int = 0,
+    value_model: Any = None,
+    threads: int | None = None,
+) -> tuple[Floats, tuple[str, ...]]:
+    """The value of usual practice at every row, cross-fitted by group.
+
+    Args:
+        log: A log whose states are features, with N rows, without cut episodes (settle them first).
+        gamma: Discount of the returns, in (0, 1].
+        folds: Number of folds of groups, at least 2. Default 4.
+        seed: Seed of folds and models; it decides everything. Default 0.
+        value_model: A regressor with the methods of scikit-learn, instead of extra trees.
+        threads: How many fits run at a time; the answer does not depend on it. Default None: as
+            many as there are cores.
+
+    Returns:
+        float64 (N,), the values in the unit of the rewards, and notes in sentences.
+
+    Raises:
+        LogError: If states are labels, episodes were cut, or there are fewer groups than folds.
+        ParameterError: If a parameter is out of range, or the model cannot be fitted.
+    """
+    check_log(log)
+    if log.features is None:
+        raise LogError(
+            f"this log's states are {log.n_states:,} labels, not numeric features.",
+            do=worded(
+                "A model of values needs numbers: pass {choice} when reading.",
+                choice=either("state=['age', 'pressure', …]", "--state age --state pressure"),
+            ),
+        )
+    check_settled(log)
+    gamma, seed, threads = check_gamma(gamma), check_seed(seed), check_threads(threads)
+    folds = check_whole("folds", folds, 2)
+    groups = check_folds(log, folds, " Or leave lam out: plain returns need no model of values.")
+    x, G = inputs(log, step=True), returns(log, gamma)
+    columns = columns_of(log, step=True)
+    regressor = check_regressor(value_model, usual_value_model(columns), columns)
+    group = np.repeat(log.group, log.lengths).astype(np.int64)
+    fits = plan_fits(group, groups, folds, seed)
+    answers = in_threads([partial(predicted, regressor, x, G, fit) for fit in fits], threads)
+    return gathered(fits, answers), tuple(fit_notes(log, fits, [regressor]))
+
+
+# --- How many changes of a policy over features luck alone would make, and how many survive
+#
+# Neighbourhoods overlap, so one piece of luck makes many changes at once, and a shuffle must keep
+# what belongs together. With V̂ the mean return around each training point (its own trajectory
+# left
+# out),
+#
+#     G*_i = V̂_i + (G_j - V̂_j)
+#
+# where the trajectory of i takes over the differences of another trajectory, step by step from
+# the
+# end (a point that the other one is too short for takes a third one's). So places keep their mean
+# returns, and trajectories keep their shape; only what was done no longer matters. At some
+# training
+# points, drawn at random, the rule is applied to G* in place of G (best Q̂; a plan chooses among
+# the
+# same allowed actions). The mean number of changes over SHUFFLES such logs is what luck would
+# make.
+#
+# The changes that survive are the k largest t values of the contrasts (first neighbours that took
+# the
+# action against the others), with k as large as possible so that in *each* shuffled log at most
+# 10 %
+# of k changes have a t value as large. Thresholds come from shuffled logs and not from a t
+# distribution, and the same choice of the best action was made in them.
+#
+# Both are approximations: V̂ is itself an estimate, over a ball. What happens where no action
+# matters
+# was measured (docs/ideas.md).
+
+RATE = 0.1
+"""The false-discovery rate that changes must survive."""
+SHUFFLES, LOOKED_AT = 19, 400
+"""Shuffled logs, and the most training points that are looked at."""
+LARGEST = 20_000
+"""The most training points for which luck is counted: it asks about every one of them once."""
+
+
+def neighbor_luck(policy: NeighborPolicy, seed: int = 0) -> dict[str, Any]:
+    """How many changes luck would make at some training points, and how many of its own survive.
+
+    Args:
+        policy: A policy as it was learned.
+        seed: Seed of the points and of the shuffles. Default 0.
+
+    Returns:
+        "changes" of the policy at "states" of its "points"; "expected" by luck, the mean over
+        "draws" shuffled logs; how many "survive" the false-discovery "rate". Or only "skipped",
+        which says why nothing was counted.
+    """
+    n_points = len(policy.z)
+    if n_points > LARGEST:
+        return {"skipped": say("{n:,} training points are too many to shuffle", n=n_points)}
+    random = np.random.default_rng(seed)
+    rows = np.sort(random.choice(n_points, min(n_points, LOOKED_AT), replace=False))
+    here = policy.at_points(rows)
+    changed = here.kind == Kind.CHANGE
+    if not changed.any():
+        return {"skipped": say("it makes none at the {n:,} training points looked at", n=len(rows))}
+    radius, engine = float(policy.parameters["radius"]), policy.returns_engine
+    contrast, offered = bool(policy.parameters["contrast"]), policy.available(policy.z[rows])
+
+    def ask(engine: Any, some: Ints) -> Evidence:
+        evidence: Evidence = engine.evidence(
+            policy.z[some], radius, visits=policy.visits, leave_out=policy.episode[some]
+        )
+        return evidence
+
+    V = ask(engine, np.arange(n_points)).state.mean
+    V = np.where(np.isnan(V), policy.G, V)  # nobody else is near: nothing to shuffle
+    own = _t_values(ask(engine, rows), here.choice)[changed]
+    by_luck = []
+    for _ in range(SHUFFLES):
+        G = V + _dealt(policy.G - V, policy.episode, random)
+        evidence = ask(engine.with_values(G), rows)
+        pairs = allowed(evidence, policy.n_min, contrast=contrast, available=offered)
+        choice = best_choice(evidence.pair.mean, pairs)
+        made = (choice >= 0) & unusual(evidence.took.n)[np.arange(len(choice)), choice]
+        by_luck.append(np.sort(_t_values(evidence, choice)[made]))
+    return {
+        "changes": int(changed.sum()),
+        "expected": float(np.mean([len(t) for t in by_luck])),
+        "survive": _survive(own, by_luck),
+        "rate": RATE,
+        "draws": SHUFFLES,
+        "states": len(rows),
+        "points": n_points,
+    }
+
+
+def _dealt(differences: Floats, episode: Ints, random: np.random.Generator) -> Floats:
+    """The differences (N,) after trajectories exchanged theirs, step by step from the end."""
+    n = np.bincount(episode)
+    n = n[n > 0]
+    whose = np.repeat(np.arange(len(n)), n)
+    to_go = np.repeat(np.cumsum(n), n) - 1 - np.arange(len(episode))
+    other = random.permutation(len(n))[whose]
+    short = np.flatnonzero(to_go >= n[other])
+    long_enough = len(n) - np.searchsorted(np.sort(n), to_go[short], side="right")
+    pick = (random.random(len(short)) * long_enough).astype(np.int64)
+    other[short] = np.argsort(-n, kind="stable")[pick]
+    return np.asarray(differences[(np.cumsum(n) - 1)[other] - to_go])
+
+
+def _t_values(evidence: Evidence, choice: NDArray[np.int32]) -> Floats:
+    """Welch's t of the chosen action against doing otherwise, (k,); -inf where there is none."""
+    at = np.arange(len(choice)), np.maximum(choice, 0)
+    took, others = evidence.took, evidence.others
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        error = np.hypot(took.sd[at] / np.sqrt(took.n[at]), others.sd[at] / np.sqrt(others.n[at]))
+        t = (took.mean[at] - others.mean[at]) / error
+    return np.where(np.isnan(t), -np.inf, t)
+
+
+def _survive(own: Floats, by_luck: list[Floats]) -> int:
+    """How many of the largest t values stand: luck makes at most RATE of them, each time."""
+    survive = 0
+    for k, limit in enumerate(np.sort(own)[::-1], start=1):
+        if not limit > -np.inf:
+            break
+        worst = max(len(t) - int(np.searchsorted(t, limit)) for t in by_luck)
+        survive = k if worst <= RATE * k else survive
+    return survive
+
+
+# --- DPRL for continuous states (the paper's Algorithm 3), and planning beyond it
 
 
 @renamed("neighbors", "visits")

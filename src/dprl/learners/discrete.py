@@ -4,7 +4,7 @@ Algorithm 1, discrete states: evidence → allowed pairs (Eq. 1) → elevated se
 policy iteration over it → a policy that acts at decision points and defers everywhere else.
 
 Departures from the paper: `contrast` (see `dprl.evidence.decision_points`), the repaired segments
-(see `dprl.planning.semi_mdp`), and a stated treatment of cut episodes (see `dprl.logs._censoring`).
+(see `dprl.planning.semi_mdp`), and a stated treatment of cut episodes (see `dprl.logs.censoring`).
 """
 
 from __future__ import annotations
@@ -28,21 +28,19 @@ from dprl._core.checks import (
     check_visits,
     check_weights,
 )
-from dprl.evidence._lots import warn_of_choosing
-from dprl.evidence._site_evidence import SiteEvidence
 from dprl.evidence.counts import Counted, Counts, check_table, count_source
 from dprl.evidence.decision_points import allowed, best_choice, enough
+from dprl.evidence.propensity import warn_of_choosing
+from dprl.evidence.sites.evidence import SiteEvidence
 from dprl.logs.log import Log
 from dprl.logs.parts import LogInParts, on_cluster
 from dprl.logs.source import Share, Source, as_source, check_settings, stage
-from dprl.planning._site_plan import SitePlan
+from dprl.planning.iteration import policy_iteration
 from dprl.planning.luck import luck_of
-from dprl.planning.policy_iteration import policy_iteration
 from dprl.planning.semi_mdp import build_semi_mdp
-from dprl.policies._base import provenance_of
+from dprl.planning.sites import SitePlan
+from dprl.policies.base import provenance_of
 from dprl.policies.table import TablePolicy
-
-__all__ = ["DPRLDiscrete"]
 
 
 @dataclass(frozen=True, kw_only=True)

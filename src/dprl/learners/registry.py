@@ -15,7 +15,7 @@ so a setting is declared once.
     dprl.learners.register("majority", labels=Majority, about="does what most did")
 
 Then `dprl fit --learner majority --n-min 30` works where the module is imported
-(`dprl._core.plugins`), and so does `dprl fit --learner my_package.learner:Majority`.
+(`dprl._core.optional`), and so does `dprl fit --learner my_package.learner:Majority`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,8 @@ from pathlib import Path
 from typing import Any
 
 from dprl._core import checks
-from dprl._core.plugins import Registry
+from dprl._core.optional import Registry
 from dprl.errors import ParameterError
-
-__all__ = ["LEARNERS", "Entry", "Setting", "find", "register", "settings_of"]
 
 
 @dataclass(frozen=True)
@@ -251,7 +249,7 @@ for _own in (
     ),
     Entry(
         name="rules",
-        features="dprl.learners.rules:Rules",
+        features="dprl.learners.rules.learner:Rules",
         about="are a few sentences over features, proposed by one half of the groups and certified "
         "by the other",
         no_radius="Rules need no distance: they ask each feature by itself.",

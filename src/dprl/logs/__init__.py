@@ -12,32 +12,16 @@ from typing import TYPE_CHECKING
 from dprl._core.lazy import attach
 
 if TYPE_CHECKING:
-    from dprl.logs._episode_sets import from_d3rlpy as from_d3rlpy
-    from dprl.logs._episode_sets import from_minari as from_minari
-    from dprl.logs._findings import CheckResult as CheckResult
     from dprl.logs._io import check as check
     from dprl.logs._io import from_arrays as from_arrays
     from dprl.logs._io import from_frame as from_frame
     from dprl.logs._io import read as read
     from dprl.logs._io import write as write
-    from dprl.logs._scan import scan as scan
+    from dprl.logs.checking.findings import CheckResult as CheckResult
     from dprl.logs.log import Log as Log
     from dprl.logs.parts import LogInParts as LogInParts
+    from dprl.logs.reading.episode_sets import from_d3rlpy as from_d3rlpy
+    from dprl.logs.reading.episode_sets import from_minari as from_minari
+    from dprl.logs.reading.scan import scan as scan
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "_episode_sets": ("from_d3rlpy", "from_minari"),
-        "_findings": ("CheckResult",),
-        "_io": (
-            "check",
-            "from_arrays",
-            "from_frame",
-            "read",
-            "write",
-        ),
-        "_scan": ("scan",),
-        "log": ("Log",),
-        "parts": ("LogInParts",),
-    },
-)  # fmt: skip
+__getattr__, __dir__, __all__ = attach(__name__)

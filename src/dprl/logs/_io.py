@@ -12,27 +12,67 @@ from typing import Any
 import numpy as np
 
 from dprl._core.database import connect
-from dprl._core.disk import replacing
-from dprl._core.limits import said_if_short
-from dprl._core.zones import written
+from dprl._core.disk import replacing, said_if_short
 from dprl.errors import LogError, ParameterError
-from dprl.logs._also import AlsoNames
-from dprl.logs._assemble import build, examine
-from dprl.logs._categories import row_labels
-from dprl.logs._csv_labels import further, refuse_missing_words, survives_csv
-from dprl.logs._dates import times_on
-from dprl.logs._doses import several_actions
-from dprl.logs._files import Progress, read_columns
-from dprl.logs._findings import CheckResult, sorted_findings
-from dprl.logs._gaps import Missing
-from dprl.logs._log_rules import log_findings
-from dprl.logs._reading import OPTIONS, Reading, documented, documented_arrays
-from dprl.logs._sources import columns_of, frame_columns, quoted
-from dprl.logs.columns import NAMES, by_role
+from dprl.logs.checking.findings import CheckResult, sorted_findings
+from dprl.logs.checking.whole_log import log_findings
+from dprl.logs.encoding.categories import row_labels
+from dprl.logs.encoding.doses import several_actions
+from dprl.logs.encoding.gaps import Missing
 from dprl.logs.log import Label, Log
 from dprl.logs.parts import LogInParts
+from dprl.logs.reading.also import AlsoNames
+from dprl.logs.reading.assemble import build, examine
+from dprl.logs.reading.columns import MISSING_WORDS, tidy_labels
+from dprl.logs.reading.dates import times_on
+from dprl.logs.reading.files import Progress, read_columns
+from dprl.logs.reading.frames import columns_of, frame_columns, quoted
+from dprl.logs.reading.options import OPTIONS, Reading, documented, documented_arrays
+from dprl.logs.reading.times import written
+from dprl.logs.roles import NAMES, by_role
 
-__all__ = ["check", "from_arrays", "from_frame", "read", "write"]
+# --- What a log holds, as a file can hold it: labels that would change in a CSV file are refused
+
+
+def further(log: Log, kind: str) -> dict[str, Any]:
+    """The columns in `also`, as they are written to a file of this kind."""
+    assert log.also is not None
+    columns: dict[str, Any] = {}
+    for j, (name, labels) in enumerate(zip(log.also.names, log.also.levels, strict=True)):
+        if labels is None:
+            columns[name] = log.also.values[j]
+            continue
+        if kind == ".csv":
+            refuse_missing_words(labels)
+        columns[name] = row_labels(labels, log.also.numbers(j))
+    return columns
+
+
+def survives_csv(labels: Sequence[Label]) -> None:
+    """Refuse labels that would come back from a CSV file as other labels: CSV has no types."""
+    words = [str(label) for label in labels]
+    back = tidy_labels(words)
+    refuse_missing_words(labels)
+    for label, word in zip(labels, words, strict=True):
+        if type(back[word]) is not type(label):
+            raise _lost_in_csv(label)
+
+
+def refuse_missing_words(labels: Sequence[Label]) -> None:
+    """Refuse labels that a CSV file takes for a missing value."""
+    for label in labels:
+        if str(label) in MISSING_WORDS:
+            raise _lost_in_csv(label)
+
+
+def _lost_in_csv(label: Label) -> LogError:
+    return LogError(
+        f"the label {label!r} would not come back from a CSV file as it is.",
+        do="Write a .parquet file: it keeps types.",
+    )
+
+
+# --- Files, dataframes, arrays and episodes of other libraries come in; a Log goes out
 
 SCANNING = ("memory", "rows", "folder")
 """Options of `scan` alone."""
@@ -291,7 +331,7 @@ def check(source: Any, **options: Any) -> CheckResult:
         )
     reading = Reading.of(options)
     if own:
-        from dprl.logs._scan import scanned
+        from dprl.logs.reading.scan import scanned
 
         return scanned(source, reading, progress=progress, **own)
     if isinstance(source, str | os.PathLike | list | tuple):

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -18,22 +20,192 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import Cut
-from dprl._core.plural import many
+from dprl._core.checks import check_number
+from dprl._core.results import in_notebook
+from dprl._core.table import Table, many
 from dprl._core.words import api, either, option, worded
-from dprl._core.zones import charted
 from dprl.errors import LogError, ParameterError
-from dprl.logs._deal import deal
-from dprl.logs._log_parts import canonical, canonical_ends, canonical_features, validate
+from dprl.logs.reading.times import charted
 
 if TYPE_CHECKING:
-    from dprl.logs._also import Also
+    from dprl.logs.reading.also import Also
     from dprl.logs.source import LogFacts, Statistic
 
-__all__ = [
-    "CUT", "EVENT", "TERMINAL", "UNKNOWN", "Cut", "Facts", "Label", "Log", "check_log", "deal",
-    "in_group_order", "named_endings",
-]  # fmt: skip
+
+# --- Which of some groups go to the first side of a split
+
+
+def deal(n: int, fraction: float, seed: int) -> NDArray[np.bool_]:
+    """bool (n,): which of n groups go to the first side, about `fraction` of them, at least one."""
+    check_number("fraction", fraction, "(0, 1)")
+    if n < 2:
+        raise LogError(
+            f"a log of {n} group cannot be split in two.",
+            do="Groups (or episodes) are never torn apart; read more of them.",
+        )
+    chosen = np.zeros(n, bool)
+    first = min(max(round(fraction * n), 1), n - 1)
+    chosen[np.random.default_rng(seed).permutation(n)[:first]] = True
+    return chosen
+
+
+# --- How a log shows itself in a notebook: its size, how its episodes ended, what was done
+
+SHOWN = 12
+"""Actions and features that are listed at most."""
+
+
+def log_shown(log: Log) -> str:
+    """The log as HTML."""
+    counts = np.bincount(log.action, minlength=log.n_actions)
+    order = np.argsort(-counts, kind="stable")[:SHOWN]
+    steps = max(log.n_steps, 1)
+    actions = Table(
+        {
+            "action": [str(log.actions[a]) for a in order],
+            "steps": counts[order].tolist(),
+            "share": (counts[order] / steps).tolist(),
+        },
+        "What was done" + (f" ({SHOWN} of {log.n_actions:,} actions)" * (log.n_actions > SHOWN)),
+    )
+    lines = []
+    if log.n_steps:
+        lines.append(f"Rewards from {log.reward.min():g} to {log.reward.max():g}.")
+    if log.feature_names:
+        named = ", ".join(log.feature_names[:SHOWN])
+        more = len(log.feature_names) - SHOWN
+        lines.append(f"Features: {named}{f' and {more} more' if more > 0 else ''}.")
+    return in_notebook(repr(log), lines, [actions])
+
+
+# --- The columns of a log: whether they agree with each other, and a form that equal logs share
+
+
+def rising(labels: Sequence[Any]) -> bool:
+    """Whether labels are of one kind, sorted, and none is there twice: without a set of them."""
+    if set(map(type, labels)) not in ({int}, {str}):
+        return False
+    return all(map(operator.lt, labels, itertools.islice(labels, 1, None)))
+
+
+def canonical(
+    codes: NDArray[np.int32], labels: Sequence[Any]
+) -> tuple[NDArray[np.int32], list[Any]]:
+    """The same column coded by the sorted labels that occur: unused labels do not matter."""
+    used = np.flatnonzero(np.bincount(codes, minlength=len(labels))).tolist()
+    order = used if rising(labels) else sorted(used, key=lambda i: labels[i])
+    table = np.zeros(len(labels), np.int32)
+    table[order] = np.arange(len(order), dtype=np.int32)
+    return table[codes], [labels[i] for i in order]
+
+
+def canonical_ends(
+    ended: NDArray[np.uint8], events: Sequence[str]
+) -> tuple[NDArray[np.uint8], list[str]]:
+    """How episodes ended, with competing events coded by the sorted names that occur."""
+    at = ended > CUT
+    if not at.any():
+        return ended, []
+    codes, names = canonical((ended[at] - CUT - 1).astype(np.int32), events)
+    result = ended.copy()
+    result[at] = codes + CUT + 1
+    return result, names
+
+
+def canonical_features(
+    features: NDArray[np.float64], levels: Sequence[tuple[str, ...] | None]
+) -> tuple[NDArray[np.float64], list[Any]]:
+    """The same features coded by the sorted labels that occur: unused labels do not matter."""
+    matrix, used = features.copy(), [None] * len(levels)
+    for j, labels in enumerate(levels):
+        if labels is not None:
+            at = ~np.isnan(features[:, j])
+            codes, used[j] = canonical(features[at, j].astype(np.int32), labels)  # type: ignore[call-overload]
+            matrix[at, j] = codes
+    return matrix, used
+
+
+def validate(log: Log) -> None:
+    """Refuse a log that contradicts itself, so that other code can trust every Log."""
+    n, starts = len(log.action), log.starts
+
+    def refuse(what: str) -> None:
+        raise LogError(f"a log cannot be made of these columns: {what}.")
+
+    if starts.ndim != 1 or not len(starts) or starts[0] != 0 or starts[-1] != n:
+        refuse("`starts` must run from 0 to the number of rows")
+    if np.any(np.diff(starts) < 1):
+        refuse("every episode needs at least one row")
+    if (log.state is None) == (log.features is None):
+        refuse("states are either labels or features")
+    if log.offset is not None and (log.time is None or log.time.dtype.kind != "M"):
+        refuse("`offset` needs times that are dates")
+
+    for name, column in [*((name, getattr(log, name)) for name in BY_ROW), *log.more.items()]:
+        if column is not None and len(column) != n:
+            refuse(f"'{name}' has {len(column):,} rows, 'action' {n:,}")
+    for name in ("episodes", "group", "ended"):
+        if len(getattr(log, name)) != len(starts) - 1:
+            refuse(f"'{name}' must have one entry per episode")
+    if not all(isinstance(name, str) for name in log.events) or len(set(log.events)) < len(
+        log.events
+    ):
+        refuse("'events' must be names, each once")
+    if len(log.ended) and log.ended.max() > CUT + len(log.events):
+        refuse(f"'ended' has codes outside 0..{CUT + len(log.events)}")
+    if log.features is not None and log.features.shape[1:] != (len(log.feature_names),):
+        refuse(f"{len(log.feature_names)} feature names for an array of {log.features.shape}")
+    if (log.available is None) != (log.menus is None):
+        refuse("`available` and `menus` come together")
+    sizes = [("action", len(log.actions)), ("group", len(log.groups))]
+    if log.state is not None:
+        sizes.append(("state", len(log.states)))
+    if log.menus is not None:
+        sizes.append(("available", len(log.menus)))
+        if log.menus.shape[1:] != (len(log.actions),):
+            refuse("`menus` needs one column per action")
+    for name, size in sizes:
+        column = getattr(log, name)
+        if len(column) and not 0 <= column.min() <= column.max() < size:
+            refuse(f"'{name}' has codes outside 0..{size - 1}")
+    for name in ("states", "actions", "episodes", "groups", "feature_names"):
+        labels = getattr(log, name)
+        if name == "groups" and labels is log.episodes:
+            continue
+        if not rising(labels) and len(set(labels)) != len(labels):
+            refuse(f"'{name}' repeats a label")
+    if n and not (np.isfinite(log.reward.min()) and np.isfinite(log.reward.max())):
+        refuse("'reward' holds a value that is not finite")
+    if log.features is not None and np.isinf(log.features).any():
+        refuse("'features' hold a value that is infinite")
+    if log.propensity is not None:
+        p = log.propensity[~np.isnan(log.propensity)]
+        if log.propensity.ndim != 1 or not ((p > 0) & (p <= 1)).all():
+            refuse("'propensity' holds a value that is not above 0 and at most 1")
+    if log.levels:
+        _validate_levels(log, refuse)
+
+
+def _validate_levels(log: Log, refuse: Callable[[str], None]) -> None:
+    """Refuse categories whose codes have no label."""
+    assert log.features is not None
+    if len(log.levels) != len(log.feature_names):
+        refuse(f"{len(log.levels)} levels for {len(log.feature_names)} features")
+    for name, labels, column in zip(log.feature_names, log.levels, log.features.T, strict=True):
+        if labels is None:
+            continue
+        if not all(isinstance(label, str) for label in labels) or list(labels) != sorted(
+            set(labels)
+        ):
+            refuse(f"the levels of {name!r} are not sorted labels of text, each once")
+        codes = column[~np.isnan(column)]
+        if len(codes) and not (
+            (codes == np.rint(codes)).all() and codes.min() >= 0 and codes.max() < len(labels)
+        ):
+            refuse(f"{name!r} has codes outside 0..{len(labels) - 1}")
+
+
+# --- Log: what people decided and what happened afterwards, as flat read-only columns
 
 Label: TypeAlias = str | int | bool
 T = TypeVar("T")
@@ -116,7 +288,7 @@ class Log:
         dropped: Number of episodes of the source that were left out for missing values, as was
             asked; 0 for a part of a log. It does not count in `digest`.
         more: Role → float64 (N,), of columns whose role has no field of its own here (see
-            `dprl.logs.columns`), NaN where missing.
+            `dprl.logs.roles`), NaN where missing.
 
     Raises:
         LogError: If the columns contradict each other (different lengths, codes without a label).
@@ -253,7 +425,6 @@ class Log:
         return {name: labels for name, labels in own if labels is not None}
 
     def _repr_html_(self) -> str:
-        from dprl.logs._shown import log_shown
 
         return log_shown(self)
 
@@ -302,7 +473,7 @@ class Log:
             >>> log.followed(2)
             Log: 2 episodes · 3 steps · 1 state · 1 action · 1 episode cut · followed for 2 steps
         """
-        from dprl.logs._lost_outcomes import followed
+        from dprl.logs.follow_up import followed
 
         return followed(self, follow_up)
 
@@ -328,7 +499,7 @@ class Log:
             >>> log.joined().states
             ('sex=f · ward=a', 'sex=m · ward=a')
         """
-        from dprl.logs._encoding import joined
+        from dprl.logs.encoding.encoder import joined
 
         return joined(self)
 
@@ -355,7 +526,7 @@ class Log:
             >>> log.indicators().feature_names
             ('age', 'ward=a', 'ward=b')
         """
-        from dprl.logs._encoding import with_indicators
+        from dprl.logs.encoding.encoder import with_indicators
 
         return with_indicators(self)
 

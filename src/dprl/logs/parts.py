@@ -15,13 +15,11 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from dprl._core.cluster_start import connect
-from dprl._core.plural import many
-from dprl.logs._censoring import none_is_left
+from dprl._core.cluster import connect
+from dprl._core.table import many
+from dprl.logs.censoring import none_is_left
 from dprl.logs.log import Log, check_log
 from dprl.logs.source import Chunk, LogFacts, Share, Statistic, as_source, needs_rows
-
-__all__ = ["Executor", "LogInParts", "Part", "in_turn", "on_cluster", "parts_of"]
 
 T = TypeVar("T")
 Job: TypeAlias = Callable[..., Any]
@@ -148,7 +146,7 @@ class LogInParts(LogFacts):
         return ""
 
     def _repr_html_(self) -> str:
-        from dprl._core.notebook import in_notebook
+        from dprl._core.results import in_notebook
 
         return in_notebook(repr(self))
 
@@ -292,7 +290,7 @@ def on_cluster(log: Log | LogInParts, cluster: Any) -> Iterator[LogInParts]:
     Args:
         log: A log in memory or in parts.
         cluster: A `distributed.Client`, an address, "local" or "local:2", or a number of workers;
-            see `dprl._core.cluster_start.connect`.
+            see `dprl._core.cluster.connect`.
 
     Yields:
         The same log in parts.

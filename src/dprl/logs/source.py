@@ -19,31 +19,29 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Bools
 from dprl._core.checks import Cut, check_cut
 from dprl._core.words import either, option, worded
 from dprl.errors import LogError, ParameterError
-from dprl.logs._cut_words import DROPS, UNRELATED
-from dprl.logs._encoding import labelled
+from dprl.logs.assumptions import DROPS, UNRELATED
+from dprl.logs.encoding.encoder import labelled
 from dprl.logs.log import CUT, Facts, Label, Log, check_log
 
 if TYPE_CHECKING:
-    from dprl.logs._censoring import Reads
+    from dprl.logs.censoring import Reads
     from dprl.logs.parts import LogInParts
 
-__all__ = [
-    "Both", "Chunk", "LogFacts", "Share", "Source", "Statistic", "as_source", "check_claim",
-    "check_settings", "check_treatment", "needs_rows", "stage",
-]  # fmt: skip
+
+# --- One way to compute with a log, wherever its rows are
 
 T = TypeVar("T")
 U = TypeVar("U")
 Share: TypeAlias = Callable[[float], None]
-Bools: TypeAlias = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -219,7 +217,7 @@ class Chunk:
         """The statistic of this chunk; there is no progress to tell of in between."""
         result = statistic.of(self)
         if result is None:
-            from dprl.logs._censoring import none_is_left
+            from dprl.logs.censoring import none_is_left
 
             raise none_is_left(self.log.n_episodes)
         return result
@@ -238,14 +236,14 @@ class Chunk:
             cut: A treatment that `check_treatment` let pass. Groups are whole, so what comes after
                 a cut episode is in the chunk too.
             gamma: Discount in (0, 1]; "bootstrap" and "ipcw" need it. Default 1.
-            reads: What is read of the result, as in `dprl.logs._censoring.treat_cut`.
+            reads: What is read of the result, as in `dprl.logs.censoring.treat_cut`.
         """
         if not len(self.log.cut_episodes):
             return self.once(self.log.gathered, "gathered")
         return self.once(lambda: self._treated(cut, gamma, reads), "treated", cut, gamma, reads)
 
     def _treated(self, cut: Cut | None, gamma: float, reads: Reads) -> Log | None:
-        from dprl.logs._censoring import from_cut_on, treat_cut  # policies act without a compiler
+        from dprl.logs.censoring import from_cut_on, treat_cut  # policies act without a compiler
 
         # All of a chunk may be cut while others have episodes left: `reduce` refuses if none has.
         lost = from_cut_on(self.log) if cut in DROPS and reads != "rewards" else ()
@@ -413,7 +411,7 @@ def check_treatment(source: Source, cut: Cut | None) -> None:
             ),
         )
     if cut is None:
-        from dprl.logs._censoring import warn_as_terminal
+        from dprl.logs.censoring import warn_as_terminal
 
         warn_as_terminal(facts.n_cut, facts.n_episodes, facts.cut_steps, facts.n_steps)
 
@@ -444,3 +442,93 @@ def check_claim(cut: Cut | str | None, log: Log | LogInParts | Source, what: str
             cut2=option("cut", "ipcw"),
         ),
     )
+
+
+# --- Functions of a log with its cut episodes treated, as statistics (see `dprl.logs.source`)
+#
+# `OfTreated` puts the values of chunks together by a merge that is exact. What must stay in the
+# order
+# of the log, because it is added up in that order, or drawn for one group after another, is
+# gathered
+# with `columns_in_order`.
+
+
+@dataclass(frozen=True, eq=False)
+class OfTreated(Generic[T]):
+    """A function of the treated log of every chunk, gathered; values are put together by `join`.
+
+    Attributes:
+        make: Called with the log of a chunk and with `given`; an importable function.
+        given: Further arguments of `make`.
+        join: Called with two values; exact, whatever the order; an importable function.
+        cut: What is done with cut episodes. Default None: there are none.
+        gamma: Discount per step. Default 1.
+    """
+
+    make: Callable[..., T]
+    given: tuple[Any, ...]
+    join: Callable[[T, T], T]
+    cut: Cut | None = None
+    gamma: float = 1.0
+
+    def of(self, chunk: Chunk) -> T | None:
+        """The value for one chunk."""
+        log = chunk.treated(self.cut, self.gamma)
+        return None if log is None else self.make(log, *self.given)
+
+    def merge(self, one: T, other: T) -> T:
+        """The value for two chunks together."""
+        return self.join(one, other)
+
+
+@dataclass(frozen=True, eq=False)
+class _ByChunk(Generic[T]):
+    """First group of a chunk → what a function makes of the chunk and its treated log."""
+
+    make: Callable[..., T]
+    given: tuple[Any, ...]
+    cut: Cut | None
+    gamma: float
+
+    def of(self, chunk: Chunk) -> dict[int, T] | None:
+        log = chunk.treated(self.cut, self.gamma)
+        return None if log is None else {chunk.first_group: self.make(chunk, log, *self.given)}
+
+    def merge(self, one: dict[int, T], other: dict[int, T]) -> dict[int, T]:
+        return one | other
+
+
+def in_order(
+    source: Source | Log,
+    make: Callable[..., T],
+    *given: Any,
+    cut: Cut | None = None,
+    gamma: float = 1.0,
+) -> list[T]:
+    """What a function makes of every chunk, in the order of the log.
+
+    Args:
+        source: The log, wherever its rows are.
+        make: Called with a chunk, its treated and gathered log, and `given`; an importable
+            function.
+        *given: Further arguments of `make`.
+        cut: What is done with cut episodes. Default None: there are none.
+        gamma: Discount per step. Default 1.
+    """
+    by_chunk = source.reduce(_ByChunk(make, given, cut, gamma))
+    return [by_chunk[first] for first in sorted(by_chunk)]
+
+
+def columns_in_order(
+    source: Source | Log,
+    make: Callable[..., tuple[NDArray[Any], ...]],
+    *given: Any,
+    cut: Cut | None = None,
+    gamma: float = 1.0,
+) -> tuple[NDArray[Any], ...]:
+    """The columns that a function makes of every chunk, put end to end in the order of the log.
+
+    Arguments are those of `in_order`; `make` returns arrays, as many for every chunk.
+    """
+    parts = in_order(source, make, *given, cut=cut, gamma=gamma)
+    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))

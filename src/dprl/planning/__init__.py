@@ -12,27 +12,12 @@ from typing import TYPE_CHECKING
 from dprl._core.lazy import attach
 
 if TYPE_CHECKING:
-    from dprl.planning._markov_result import MarkovCheck as MarkovCheck
     from dprl.planning.finite_mdp import FiniteMDP as FiniteMDP
+    from dprl.planning.markov import MarkovCheck as MarkovCheck
     from dprl.planning.markov import markov_check as markov_check
     from dprl.planning.model import Model as Model
     from dprl.planning.model import estimate as estimate
     from dprl.planning.semi_mdp import SemiMDP as SemiMDP
     from dprl.planning.semi_mdp import build_semi_mdp as build_semi_mdp
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "semi_mdp": (
-            "SemiMDP",
-            "build_semi_mdp",
-        ),
-        "finite_mdp": ("FiniteMDP",),
-        "_markov_result": ("MarkovCheck",),
-        "markov": ("markov_check",),
-        "model": (
-            "Model",
-            "estimate",
-        ),
-    },
-)
+__getattr__, __dir__, __all__ = attach(__name__)

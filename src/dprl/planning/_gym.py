@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# Apart: needs an optional package.
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -9,8 +10,6 @@ import numpy as np
 
 if TYPE_CHECKING:
     from dprl.planning.finite_mdp import FiniteMDP
-
-__all__ = ["make"]
 
 
 class FiniteMDPEnv(gymnasium.Env[Any, Any]):

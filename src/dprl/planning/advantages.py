@@ -1,4 +1,4 @@
-r"""How much better an action is than the policy so far, and how sure that is (labelled states).
+"""How much better an action is than the policy so far, and how sure that is (labelled states).
 
 In the maximum-likelihood model, with π the policy so far (the behaviour b̂ where it defers) and
 M = (I - γ P_π)^-1,
@@ -32,7 +32,7 @@ e A / v(s). So a pair with Δ <= κ √(e A / v(s)) cannot have Δ - κ se > 0, 
 mean of their squares is Var Δ times χ²_K / K. It is divided by the 1e-6 quantile of that, so except
 with that probability the standard error is only ever overstated.
 
-z need not be exact (`dprl._core.blocks`, single precision). With x in its place, what is left of
+z need not be exact (`dprl._core.linear`, single precision). With x in its place, what is left of
 the equations, ρ(s) = rms over draws of (u + γ P_π x - x)(s), bounds the error of each row, because
 M >= 0: rms (x - z)(s) <= d(s), d = M ρ. A draw of Δ's error is then wrong by γ P(s,a)·(x - z) -
 (x - z)(s), and by the triangle inequality
@@ -48,32 +48,277 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.special import stdtrit
 
-from dprl._core.blocks import WIDTH, each_block, solve_blocks
-from dprl._core.compiled import in_parts
-from dprl._core.linear import leaks, solve, solve_above, solve_many
-from dprl.errors import PlanError
-from dprl.planning._advantage_loops import (
-    drawn_errors,
-    drawn_usual_errors,
-    exact_errors,
-    mixed_noise,
-    usual_errors,
-    variances,
+from dprl._core.arrays import Floats, Ints, Singles
+from dprl._core.compiled import compiled, in_parts
+from dprl._core.linear import (
+    WIDTH,
+    each_block,
+    leaks,
+    solve,
+    solve_above,
+    solve_blocks,
+    solve_left,
+    solve_many,
 )
-from dprl.planning.transitions import Transitions
+from dprl.errors import PlanError
+from dprl.planning.model import Transitions
 
-__all__ = ["DENSE", "Advantages", "Noise", "moves", "over_usual", "policy_matrix"]
+# --- The loops of `dprl.planning.advantages`, over the cells of `dprl.planning.model`
 
-Floats: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.int64]
-Bools: TypeAlias = NDArray[np.bool_]
-Singles: TypeAlias = NDArray[np.float32]
+
+@compiled
+def variances(
+    first: Ints, following: Ints, count: Ints, mean: Floats, spread: Floats, n: Ints, b: Floats,
+    V: Floats, Q: Floats, gamma: float, own: float, pooled: float, e: Floats, prior: Floats,
+) -> None:  # pragma: no cover - compiled  # fmt: skip
+    """Fill e (S, A), the variance of each pair's mean target, and prior (S,), σ0².
+
+    V (S + 1,) ends with the 0 of END; Q (S, A) are the mean targets under V.
+    """
+    S, A = n.shape
+    within, freedom = 0.0, 0.0
+    for s in range(S):
+        usual, visits, about = 0.0, 0, 0.0
+        for a in range(A):
+            usual += b[s, a] * Q[s, a]
+            visits += n[s, a]
+        for a in range(A):
+            squares = 0.0
+            for j in range(first[s * A + a], first[s * A + a + 1]):
+                y = mean[j] + gamma * V[following[j]]
+                squares += spread[j] + count[j] * (y - Q[s, a]) ** 2
+                about += spread[j] + count[j] * (y - usual) ** 2
+            e[s, a] = squares
+            if n[s, a] > 0:
+                within += squares
+                freedom += n[s, a] - 1
+        prior[s] = about
+    within /= max(freedom, 1.0)
+    for s in range(S):
+        visits = 0
+        for a in range(A):
+            visits += n[s, a]
+        shrunk = (prior[s] + pooled * within) / max(visits - 1 + pooled, 1.0)
+        prior[s] = max(prior[s] / max(visits - 1, 1), shrunk) if visits else 0.0
+        for a in range(A):
+            if n[s, a] > 0:
+                e[s, a] = (e[s, a] + own * prior[s]) / max(n[s, a] + own - 1, 1.0) / n[s, a]
+
+
+@compiled
+def own_part(e: float, v: float, pi: float) -> float:  # pragma: no cover - compiled
+    """The least that the terms of the own state can add to Var Δ."""
+    if pi == 0 or v <= 0:
+        return e
+    return max(e * ((v - pi * pi * e) / v), 0.0)
+
+
+@compiled
+def exact_errors(
+    begin: int, end: int, first: Ints, following: Ints, count: Ints, n: Ints, pi: Floats,
+    M: Floats, gamma: float, delta: Floats, e: Floats, v: Floats, kappa: Floats, skip: bool,
+    se: Floats,
+) -> int:  # pragma: no cover - compiled  # fmt: skip
+    """Fill se (S, A) of the pairs of states begin:end with a finite kappa; returns their number.
+
+    skip: leave out (NaN) pairs that cannot be above 0 at kappa standard errors.
+    """
+    S, A = n.shape
+    w, solved = np.empty(S), 0
+    for s in range(begin, end):
+        for a in range(A):
+            if not kappa[s, a] < np.inf:
+                continue
+            if skip:
+                least = own_part(e[s, a], v[s], pi[s, a])
+                if delta[s, a] <= 0 or delta[s, a] < kappa[s, a] * np.sqrt(least) * (1 - 1e-9):
+                    continue
+            solved += 1
+            for t in range(S):
+                w[t] = -M[s, t]
+            for j in range(first[s * A + a], first[s * A + a + 1]):
+                u = following[j]
+                if u < S:
+                    share = gamma * count[j] / n[s, a]
+                    for t in range(S):
+                        w[t] += share * M[u, t]
+            total = e[s, a] * (1 + 2 * w[s] * pi[s, a])
+            for t in range(S):
+                total += w[t] * w[t] * v[t]
+            se[s, a] = np.sqrt(max(total, 0.0))
+    return solved
+
+
+@compiled
+def mixed_noise(
+    pi: Floats, e: Floats, of_b: Floats, noise: Singles, own: Singles, unit: float, u: Singles
+) -> None:  # pragma: no cover - compiled
+    """Fill u (S, K), draws of the errors of V's equation over `unit`; one block of columns."""
+    S, A = pi.shape
+    K = u.shape[1]
+    row = np.empty(K)
+    for s in range(S):
+        size = np.sqrt(of_b[s]) / unit
+        for k in range(K):
+            row[k] = size * own[s, k]
+        for a in range(A):
+            size = pi[s, a] * (np.sqrt(e[s, a]) / unit)
+            if size > 0:
+                for k in range(K):
+                    row[k] += size * noise[s * A + a, k]
+        for k in range(K):
+            u[s, k] = np.float32(row[k])
+
+
+@compiled
+def drawn_errors(
+    begin: int, end: int, first: Ints, following: Ints, count: Ints, n: Ints, pi: Floats,
+    noise: Singles, z: Singles, missing: Floats, unit: float, gamma: float, delta: Floats,
+    e: Floats, v: Floats, kappa: Floats, skip: bool, shrink: float, se: Floats,
+) -> int:  # pragma: no cover - compiled  # fmt: skip
+    """Fill se (S, A) as `exact_errors` does, from draws z (blocks, S, K) of the errors of V.
+
+    z is in multiples of `unit`, and so is missing (S,), how far a row of z may be wrong (rms).
+    """
+    S, A = n.shape
+    blocks, K = len(z), z.shape[2]
+    draw, solved = np.empty(K), 0
+    for s in range(begin, end):
+        for a in range(A):
+            if not kappa[s, a] < np.inf:
+                continue
+            if skip:
+                least = own_part(e[s, a], v[s], pi[s, a])
+                if delta[s, a] <= 0 or delta[s, a] < kappa[s, a] * np.sqrt(least) * (1 - 1e-9):
+                    continue
+            solved += 1
+            se[s, a] = 0.0
+    for block in range(blocks):
+        for s in range(begin, end):
+            for a in range(A):
+                if not (kappa[s, a] < np.inf and se[s, a] >= 0):
+                    continue
+                size = np.sqrt(e[s, a]) / unit
+                for k in range(K):
+                    draw[k] = size * noise[block, s * A + a, k] - z[block, s, k]
+                for j in range(first[s * A + a], first[s * A + a + 1]):
+                    if following[j] < S:
+                        share, row = gamma * count[j] / n[s, a], z[block, following[j]]
+                        for k in range(K):
+                            draw[k] += share * row[k]
+                for k in range(K):
+                    se[s, a] += draw[k] * draw[k]
+    for s in range(begin, end):
+        for a in range(A):
+            if kappa[s, a] < np.inf and se[s, a] >= 0:
+                more = missing[s]
+                for j in range(first[s * A + a], first[s * A + a + 1]):
+                    if following[j] < S:
+                        more += gamma * count[j] / n[s, a] * missing[following[j]]
+                size = (np.sqrt(se[s, a] / (blocks * K)) + more) * unit / np.sqrt(shrink)
+                se[s, a] = max(size, np.sqrt(own_part(e[s, a], v[s], pi[s, a])))
+    return solved
+
+
+@compiled
+def usual_errors(
+    begin: int, end: int, first: Ints, following: Ints, count: Ints, n: Ints, b: Floats,
+    choice: Ints, M: Floats, gamma: float, e: Floats, v: Floats, of_b: Floats, se: Floats,
+) -> None:  # pragma: no cover - compiled  # fmt: skip
+    """Fill se (S, A) of what each pair brings over *usual practice* in its state.
+
+    Only in states begin:end that are not deferred; of_b (S,) is the variance of the error of b̂.
+    """
+    S, A = n.shape
+    usual, w = np.empty(S), np.empty(S)
+    for s in range(begin, end):
+        if choice[s] < 0:
+            continue
+        usual[:] = 0.0
+        for a in range(A):
+            for j in range(first[s * A + a], first[s * A + a + 1]):
+                if following[j] < S:
+                    share = gamma * b[s, a] * count[j] / n[s, a]
+                    for t in range(S):
+                        usual[t] += share * M[following[j], t]
+        for a in range(A):
+            if n[s, a] == 0:
+                continue
+            for t in range(S):
+                w[t] = -usual[t]
+            for j in range(first[s * A + a], first[s * A + a + 1]):
+                if following[j] < S:
+                    share = gamma * count[j] / n[s, a]
+                    for t in range(S):
+                        w[t] += share * M[following[j], t]
+            total = of_b[s] - w[s] * w[s] * v[s]
+            for t in range(S):
+                total += w[t] * w[t] * v[t]
+            for o in range(A):
+                weight = (w[s] if o == choice[s] else 0.0) + (1.0 if o == a else 0.0) - b[s, o]
+                total += weight * weight * e[s, o]
+            se[s, a] = np.sqrt(max(total, 0.0))
+
+
+@compiled
+def drawn_usual_errors(
+    begin: int, end: int, first: Ints, following: Ints, count: Ints, n: Ints, b: Floats,
+    choice: Ints, noise: Singles, own: Singles, z: Singles, missing: Floats, unit: float,
+    gamma: float, e: Floats, of_b: Floats, shrink: float, se: Floats,
+) -> None:  # pragma: no cover - compiled  # fmt: skip
+    """Fill se (S, A) as `usual_errors` does, from draws z (blocks, S, K) of the errors of V.
+
+    z and missing as in `drawn_errors`.
+    """
+    S, A = n.shape
+    blocks, K = len(z), z.shape[2]
+    draw, usual, more = np.empty((A, K)), np.empty(K), np.empty(A)
+    for s in range(begin, end):
+        if choice[s] < 0:
+            continue
+        for a in range(A):
+            if n[s, a] > 0:
+                se[s, a] = 0.0
+        for block in range(blocks):
+            size = np.sqrt(of_b[s]) / unit
+            for k in range(K):
+                usual[k] = size * own[block, s, k]
+            for a in range(A):
+                size = np.sqrt(e[s, a]) / unit
+                for k in range(K):
+                    draw[a, k] = size * noise[block, s * A + a, k]
+                for j in range(first[s * A + a], first[s * A + a + 1]):
+                    if following[j] < S:
+                        share, row = gamma * count[j] / n[s, a], z[block, following[j]]
+                        for k in range(K):
+                            draw[a, k] += share * row[k]
+                for k in range(K):
+                    usual[k] += b[s, a] * draw[a, k]
+            for a in range(A):
+                if n[s, a] > 0:
+                    for k in range(K):
+                        se[s, a] += (draw[a, k] - usual[k]) ** 2
+        together = 0.0
+        for a in range(A):
+            more[a] = 0.0
+            for j in range(first[s * A + a], first[s * A + a + 1]):
+                if following[j] < S:
+                    more[a] += gamma * count[j] / n[s, a] * missing[following[j]]
+            together += b[s, a] * more[a]
+        for a in range(A):
+            if n[s, a] > 0:
+                size = np.sqrt(se[s, a] / (blocks * K)) + more[a] + together
+                se[s, a] = size * unit / np.sqrt(shrink)
+
+
+# --- How much better an action is than the policy so far, and how sure that is (labelled states)
 
 DENSE = 3_000
 """The most states for which the inverse (S, S) is computed; 72 MB."""
@@ -399,3 +644,110 @@ def check_ending(A: sparse.csr_array) -> None:
             f"state number {stuck[0]}",
             "With gamma = 1 every choice must lead to an end; use a gamma below 1 (0.999, say).",
         )
+
+
+# --- What a policy brings over usual practice in the model of a log, and how far that may be
+# wrong
+#
+#     gain = ρ(π) - ρ(b̂),      ρ(π) = ∑_s start(s) V^π(s)
+#
+# By the delta method. A visit of (s, a) has a target under both policies, and they are
+# correlated:
+#
+#     z = c_π (r + γ V^π(s')) - c_b (r + γ V^b(s')),   c_π(s,a) = (start M_π)(s) π(a|s)
+#
+# so each pair adds the variance of its mean z (shrunk as in `dprl.planning.advantages`). The
+# error of
+# b̂ itself adds Var_b(h)/n(s), h = w_π Q^π - w_b Q^b where the policy defers and -w_b Q^b where
+# it
+# does not; the start distribution adds Var(V^π - V^b)/episodes. Degrees of freedom by
+# Satterthwaite,
+# at most those of the pair among the changes that most trajectories stand behind.
+#
+# It pays nothing for having chosen the policy: see `dprl.planning.sure_iteration`.
+
+
+@dataclass(frozen=True)
+class Gain:
+    """An estimated gain over usual practice.
+
+    Attributes:
+        estimate: ρ(π) - ρ(b̂) in the model, in units of returns.
+        se: Its standard error.
+        df: Degrees of freedom of the standard error, at least 1.
+    """
+
+    estimate: float
+    se: float
+    df: float
+
+    def low(self, risk: float, more: float = 0.0) -> float:
+        """The lower end at level 1 - risk, after taking off `more` standard errors."""
+        return self.estimate - (more + float(stdtrit(self.df, 1 - risk))) * self.se
+
+
+@compiled
+def _target_variances(
+    first: Ints, following: Ints, count: Ints, mean: Floats, spread: Floats, n: Ints,
+    V: Floats, U: Floats, c: Floats, d: Floats, gamma: float, own: float, prior: Floats,
+    e: Floats,
+) -> None:  # pragma: no cover - compiled  # fmt: skip
+    """Fill e (S, A), the variance of each pair's mean z = c (r + γ V(s')) - d (r + γ U(s')).
+
+    V, U (S + 1,) end with the 0 of END; prior (S,) is σ0² of the targets under V.
+    """
+    S, A = n.shape
+    for s in range(S):
+        for a in range(A):
+            if n[s, a] == 0:
+                continue
+            one, other, total = c[s, a], d[s, a], 0.0
+            for j in range(first[s * A + a], first[s * A + a + 1]):
+                y, x = mean[j] + gamma * V[following[j]], mean[j] + gamma * U[following[j]]
+                total += count[j] * (one * y - other * x)
+            middle, squares = total / n[s, a], 0.0
+            for j in range(first[s * A + a], first[s * A + a + 1]):
+                y, x = mean[j] + gamma * V[following[j]], mean[j] + gamma * U[following[j]]
+                squares += spread[j] * (one - other) ** 2
+                squares += count[j] * (one * y - other * x - middle) ** 2
+            squares += own * prior[s] * (one - other) ** 2
+            e[s, a] = squares / max(n[s, a] + own - 1, 1.0) / n[s, a]
+
+
+def _occupancy(here: Advantages, start: Floats) -> Floats:
+    """start M (S,): discounted visits of each state."""
+    return start @ here.M if here.M is not None else solve_left(here.A, start)
+
+
+def gain(policy: Advantages, usual: Advantages, groups: Ints) -> Gain:
+    """The gain of a policy over usual practice.
+
+    Args:
+        policy: The policy, evaluated.
+        usual: The policy that defers everywhere, evaluated in the same model.
+        groups: int64 (S, A), trajectories that contain each pair.
+    """
+    t, gamma = policy.table, policy.gamma
+    episodes = int(t.start.sum())
+    start = t.start / episodes
+    w, x = _occupancy(policy, start), _occupancy(usual, start)
+    e = np.zeros(policy.pi.shape)
+    _target_variances(
+        t.first, t.next, t.count, t.mean, t.spread, t.n, np.append(policy.V, 0.0),
+        np.append(usual.V, 0.0), w[:, None] * policy.pi, x[:, None] * usual.pi, gamma, OWN,
+        policy.prior, e,
+    )  # fmt: skip
+    speaks = policy.choice >= 0
+    h = np.where(speaks[:, None], 0.0, w[:, None] * policy.Q) - x[:, None] * usual.Q
+    middle = (usual.pi * h).sum(axis=1, keepdims=True)
+    of_b = (usual.pi * (h - middle) ** 2).sum(axis=1) / np.maximum(t.visits, 1)
+    difference = policy.V - usual.V
+    estimate = float(start @ difference)
+    of_start = float(start @ (difference - estimate) ** 2) / episodes
+    variance = float(e.sum() + of_b.sum()) + of_start
+    share = float((e**2 / np.maximum(groups - 1, 1)).sum())
+    share += float((of_b**2 / np.maximum(t.visits, 1)).sum())
+    df = variance**2 / share if share > 0 else 1e6
+    at = np.flatnonzero(speaks)
+    most = int(groups[at, policy.choice[at]].max(initial=0)) - 1
+    return Gain(estimate, float(np.sqrt(variance)), max(min(df, most, 1e6), 1.0))

@@ -11,12 +11,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dprl._core.arrays import Floats
 from dprl._core.checks import check_whole
 from dprl._core.compiled import compiled
 from dprl._core.linear import solve
@@ -24,11 +25,7 @@ from dprl._core.optional import needed
 from dprl._core.words import argument, worded
 from dprl.errors import ParameterError
 from dprl.logs.log import CUT, TERMINAL, Label, Log
-from dprl.planning.policy_iteration import best_choices
-
-__all__ = ["FiniteMDP"]
-
-Floats: TypeAlias = NDArray[np.float64]
+from dprl.planning.iteration import best_choices
 
 
 class _Policy(Protocol):

@@ -1,4 +1,4 @@
-r"""Is the state enough? Given state and action, does the past still tell what comes next?
+"""Is the state enough? Given state and action, does the past still tell what comes next?
 
 A method that plans in a model of the log needs the Markov property: given state s and action a, the
 reward and the next state have one law, whatever happened before. Where a cost comes later through
@@ -44,27 +44,474 @@ right where observation does not stop because of what was about to come.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Codes, Floats, Ints
 from dprl._core.checks import Cut, check_cut, check_gamma, check_level, check_seed, check_whole
-from dprl._core.words import joined, say, say_many
+from dprl._core.compiled import compiled, in_parts
+from dprl._core.results import Result
+from dprl._core.table import Table, to_json_value
+from dprl._core.words import N_, api, joined, say, say_many, word, worded
 from dprl.errors import ParameterError
-from dprl.logs.log import CUT, Log, check_log
-from dprl.logs.visits import first_of
-from dprl.planning._markov_result import Comparison, MarkovCheck
-from dprl.planning._past import Candidate, candidates, within_cells
-from dprl.planning._shuffles import by_chance, in_cells
+from dprl.logs.log import CUT, Label, Log, check_log
+from dprl.logs.returns import first_of
 from dprl.planning.model import estimate
 
-__all__ = ["MarkovCheck", "markov_check"]
+# --- MarkovCheck: what the past tells beyond state and action, for people and for machines
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+
+@dataclass(frozen=True)
+class Comparison:
+    """One thing in the past, and whether it tells what comes next.
+
+    Attributes:
+        past: What may tell: "action 1 before", say, or "step number".
+        outcome: What it may tell: "what comes" (the reward plus the discounted value of the next
+            state) or "the reward" alone.
+        p: The p-value of this comparison alone; NaN where nothing could be compared.
+        adjusted: The p-value adjusted for the number of comparisons (Holm); NaN as above.
+        share: The share of the outcome's variance within cells that it explains beyond chance, from
+            0 to 1; NaN as above.
+        cells: How many cells (state and action) were compared.
+        visits: How many visits stand behind it; one per group and cell.
+        state: The state of the cell in which it tells most; None where nothing was compared.
+        action: The action of that cell.
+        sentence: What it tells there, in words.
+    """
+
+    past: str
+    outcome: str
+    p: float
+    adjusted: float
+    share: float
+    cells: int
+    visits: int
+    state: Label | None
+    action: Label | None
+    sentence: str
+
+
+@dataclass(frozen=True)
+class MarkovCheck(Result):
+    """The result of `dprl.markov_check`.
+
+    Attributes:
+        gamma: Discount of the values that were used.
+        level: A finding needs an adjusted p-value of at most this.
+        lags: How many steps back was looked; fewer than asked for where episodes are shorter.
+        seed: Seed of the shuffles.
+        permutations: How many shuffles were made.
+        asked: How many were asked for.
+        groups: How many groups the log holds.
+        cells: How many cells (state and action) were compared in any way.
+        visits: How many visits lie in these cells; one per group and cell.
+        unknown: How many last visits of cut episodes have no known outcome and were left out.
+        comparisons: One for each thing in the past and each outcome; what tells most comes first.
+
+    Example:
+        >>> import dprl
+        >>> result = dprl.markov_check(dprl.envs.delayed().sample(200, seed=0), 1.0)
+        >>> print(str(result).splitlines()[0])
+        The state is not enough: given state and action, the past still tells what comes next.
+    """
+
+    HEAD: ClassVar[str] = "Is the state enough?"
+
+    gamma: float
+    level: float
+    lags: int
+    seed: int
+    permutations: int
+    asked: int
+    groups: int
+    cells: int
+    visits: int
+    unknown: int
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def findings(self) -> tuple[Comparison, ...]:
+        """The comparisons whose adjusted p-value is at most `level`, in their order."""
+        return tuple(c for c in self.comparisons if c.adjusted <= self.level)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found. This proves nothing where little could be compared."""
+        return not self.findings
+
+    @property
+    def lines(self) -> list[str]:
+        """What was found, what it means and what to do, one sentence or two per line."""
+        seen = (
+            f"Compared: {_count(self.visits, 'visit')} in {_count(self.cells, 'cell')} (state and "
+            f"action) of {_count(self.groups, 'group')}, looking {_count(self.lags, 'step')} back; "
+            f"{self.permutations:,} shuffles."
+        )
+        if self.permutations < self.asked:
+            seen += f" ({self.asked:,} were asked for; fewer are taken in large logs.)"
+        if self.unknown:
+            seen += (
+                f" The last visits of {_count(self.unknown, 'cut episode')} have no known outcome "
+                "and were left out."
+            )
+        if not self.ok:
+            names = list(dict.fromkeys(c.past for c in self.findings))
+            return [
+                say(
+                    "The state is not enough: given state and action, the past still tells what "
+                    "comes next."
+                ),
+                *(c.sentence for c in self.findings[:3]),
+                say(
+                    "A policy that was planned in a model of these states may do harm: what an "
+                    "action costs later is charged to whatever was done when the cost came."
+                ),
+                worded(
+                    "Add what tells to the state ({join}) and check again, or use evidence that "
+                    "does not need this: {learner} compares whole returns.",
+                    join=", ".join(names),
+                    learner=api("dprl.DPRLDiscrete"),
+                ),
+                seen,
+            ]
+        if not self.cells:
+            return [
+                say("Nothing could be compared: this does not say whether the state is enough."),
+                "A cell (state and action) needs visits of several groups with different pasts "
+                "and different outcomes.",
+                seen,
+            ]
+        return [
+            say("No sign that the past tells more than state and action do."),
+            say(
+                "This is no proof: a weak effect, one in states with few visits, one from further "
+                "back or one that no recorded column tells of would not show."
+            ),
+            seen,
+        ]
+
+    def table(self) -> Table:
+        """The comparisons as a table.
+
+        Returns:
+            One row per comparison; what tells most comes first.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.delayed().sample(200, seed=0)
+            >>> dprl.markov_check(log, 1.0).table()["past"][0]
+            'action 2 before'
+        """
+        rows = self.comparisons
+        return Table(
+            {
+                "past": [c.past for c in rows],
+                "may tell": [c.outcome for c in rows],
+                "p": [c.p for c in rows],
+                "adjusted p": [c.adjusted for c in rows],
+                "share": [c.share for c in rows],
+                "cells": [c.cells for c in rows],
+                "visits": [c.visits for c in rows],
+                "most in": [
+                    "" if c.state is None else f"{c.state!r} with {c.action!r}" for c in rows
+                ],
+            },
+            caption="What the past tells, given state and action",
+            note="share: of the variance within state and action, beyond chance. Adjusted p: "
+            "for the number of comparisons (Holm).",
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, in values that JSON can hold.
+
+        Returns:
+            All attributes, "ok" and "text" (the sentences); NaN becomes None.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.delayed().sample(200, seed=0)
+            >>> dprl.markov_check(log, 1.0).to_dict()["ok"]
+            False
+        """
+        return {"ok": self.ok, "text": self.lines, **to_json_value(asdict(self))}
+
+    def __str__(self) -> str:
+        return joined("\n", [*self.lines, "", str(self.table())])
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}{'s' * (n != 1)}"
+
+
+# --- Shuffles within cells: how unequal the means of some categories would be by chance alone
+#
+# Visits are sorted by cell; cell c owns rows first[c]:first[c + 1]. For standardized outcomes x
+# of a
+# cell (mean 0, variance 1 with divisor n - 1) and a division of its visits into categories k,
+#
+#     T = ∑_k (∑_{i in k} x_i)² / n_k
+#
+# is the sum of squares between categories in units of the cell's variance; its mean over all
+# shuffles
+# is the number of categories less one. Every number of a shuffle follows from the seed, the
+# number of the shuffle and the number of the cell, and cells are added in their order, so threads
+# cannot change a result.
+
+STEP, LEFT, RIGHT = (
+    np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+)  # fmt: skip
+S30, S27, S31, S11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
+UNIT = 1.0 / (1 << 53)
+
+
+@compiled
+def _mixed(word: np.uint64) -> np.uint64:  # pragma: no cover - compiled
+    """A word in which every bit depends on every bit of the given one."""
+    word = (word ^ (word >> S30)) * LEFT
+    word = (word ^ (word >> S27)) * RIGHT
+    return word ^ (word >> S31)
+
+
+@compiled
+def _shuffle(x: Floats, word: np.uint64) -> None:  # pragma: no cover - compiled
+    """Shuffle the columns of x (outcomes, n) in place; the order follows from the word alone."""
+    for i in range(x.shape[1] - 1, 0, -1):
+        word = word + STEP
+        j = int(float(_mixed(word) >> S11) * UNIT * (i + 1))
+        for k in range(x.shape[0]):
+            kept = x[k, i]
+            x[k, i] = x[k, j]
+            x[k, j] = kept
+
+
+@compiled
+def _between(
+    x: Floats, label: Codes, size: Floats, sums: Floats
+) -> float:  # pragma: no cover - compiled
+    """∑_k (sum of x in category k)² / (its size); `sums` is room to work in."""
+    for k in range(len(size)):
+        sums[k] = 0.0
+    for i in range(len(x)):
+        sums[label[i]] += x[i]
+    total = 0.0
+    for k in range(len(size)):
+        total += sums[k] * sums[k] / size[k]
+    return total
+
+
+@compiled
+def _statistics(
+    x: Floats,
+    label: Codes,
+    size: Floats,
+    room: Ints,
+    first: Ints,
+    start: np.uint64,
+    shuffles: Ints,
+    total: Floats,
+    cells: Floats,
+) -> None:  # pragma: no cover - compiled
+    """T of every outcome and candidate, for each of some shuffles; number -1 shuffles nothing.
+
+    Args:
+        x: (outcomes, M), standardized; 0 throughout a cell in which an outcome does not count.
+        label: (candidates, M), categories numbered from 0 within each cell; all 0 in a cell in
+            which the candidate does not count.
+        size: The number of visits of each category: cell by cell, candidate by candidate.
+        room: (cells · candidates + 1,), where the categories of each of these begin in `size`.
+        first: (cells + 1,), the first row of each cell.
+        start: The seed, mixed.
+        shuffles: (B,), the numbers of the shuffles.
+        total: (B, outcomes, candidates), to which the sum over cells is added.
+        cells: (outcomes, candidates, cells): T of each cell, of the last of the shuffles.
+    """
+    n_candidates = label.shape[0]
+    sums = np.empty(np.max(np.diff(room)))
+    for c in range(len(first) - 1):
+        if room[c * n_candidates] == room[(c + 1) * n_candidates]:
+            continue
+        low, high = first[c], first[c + 1]
+        seed = _mixed(start + STEP * np.uint64(c + 1))
+        for b in range(len(shuffles)):
+            shuffled = x[:, low:high].copy()
+            if shuffles[b] >= 0:
+                _shuffle(shuffled, _mixed(seed ^ (STEP * np.uint64(shuffles[b] + 1))))
+            for q in range(n_candidates):
+                at = c * n_candidates + q
+                if room[at + 1] - room[at] < 2:
+                    continue
+                for o in range(x.shape[0]):
+                    value = _between(
+                        shuffled[o], label[q, low:high], size[room[at] : room[at + 1]], sums
+                    )
+                    total[b, o, q] += value
+                    cells[o, q, c] = value
+
+
+def _run(
+    x: Floats, label: Codes, size: Floats, room: Ints, first: Ints, seed: int, shuffles: Ints
+) -> tuple[Floats, Floats]:
+    start = np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]
+    total = np.zeros((len(shuffles), len(x), len(label)))
+    cells = np.zeros((len(x), len(label), len(first) - 1))
+    _statistics(x, label, size, room, first, start, shuffles, total, cells)
+    return total, cells
+
+
+def in_cells(x: Floats, label: Codes, size: Floats, room: Ints, first: Ints) -> Floats:
+    """T as observed: (outcomes, candidates, cells). Arguments as in `_statistics`."""
+    return _run(x, label, size, room, first, 0, np.array([-1]))[1]
+
+
+def by_chance(
+    x: Floats,
+    label: Codes,
+    size: Floats,
+    room: Ints,
+    first: Ints,
+    *,
+    seed: int,
+    permutations: int,
+    threads: int,
+) -> tuple[Floats, Floats]:
+    """T as observed (outcomes, candidates), and of every shuffle (B, outcomes, candidates)."""
+    observed = _run(x, label, size, room, first, seed, np.array([-1]))[0][0]
+    edges = np.linspace(0, permutations, threads + 1).astype(np.int64).tolist()
+    ranges = [(a, b) for a, b in itertools.pairwise(edges) if b > a]
+    shuffled = in_parts(
+        lambda a, b: _run(x, label, size, room, first, seed, np.arange(a, b))[0], ranges
+    )
+    return observed, np.concatenate(shuffled)
+
+
+# --- What the past of a visit may tell: earlier actions, states and rewards, and the step's
+# number
+#
+# Each candidate divides visits into categories; category 0 is "none", where the episode had not
+# begun. Numbers are binned by quantiles of the whole log.
+
+Kind: TypeAlias = Literal["action", "state", "reward", "step"]
+
+MOST_BINS = 5
+NUMBERS = (
+    N_("no"), N_("one"), N_("two"), N_("three"), N_("four"), N_("five"), N_("six"), N_("seven"),
+    N_("eight"), N_("nine"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One thing in the past that may tell what comes next.
+
+    Attributes:
+        kind: What it is.
+        lag: How many steps before; 0 for the number of the step.
+        code: int32 (M,), the category of each visit.
+        words: What people call each category.
+    """
+
+    kind: Kind
+    lag: int
+    code: Codes
+    words: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """A short name for tables."""
+        return "step number" if self.kind == "step" else f"{self.kind} {self.lag} before"
+
+    @property
+    def phrase(self) -> str:
+        """What it is, within a sentence."""
+        if self.kind == "step":
+            return say("the number of the step in its episode")
+        count = word(NUMBERS[self.lag]) if self.lag < len(NUMBERS) else str(self.lag)
+        what = {
+            "action": say("the action"),
+            "state": say("the state"),
+            "reward": say("the reward"),
+        }[self.kind]
+        return say_many(
+            "{what} {count} step before",
+            "{what} {count} steps before",
+            self.lag,
+            what=what,
+            count=count,
+        )
+
+
+def bins(values: NDArray[np.float64]) -> tuple[Codes, tuple[str, ...]]:
+    """At most five bins of about equal shares, and a text for each; equal values share a bin."""
+    distinct = np.unique(values)
+    if len(distinct) <= MOST_BINS:
+        code = np.searchsorted(distinct, values)
+    else:
+        shares = np.arange(1, MOST_BINS) / MOST_BINS
+        edges = np.unique(np.quantile(values, shares, method="inverted_cdf"))
+        ways = [np.searchsorted(edges, values, side=side) for side in ("left", "right")]
+        code = max(ways, key=lambda way: len(np.unique(way)))  # the first of equals
+        code = np.unique(code, return_inverse=True)[1]
+    n = int(code.max()) + 1 if len(code) else 0
+    low, high = np.full(n, np.inf), np.full(n, -np.inf)
+    np.minimum.at(low, code, values)
+    np.maximum.at(high, code, values)
+    words = tuple(
+        f"{a:.4g}" if a == b else f"{a:.4g} to {b:.4g}"
+        for a, b in zip(low.tolist(), high.tolist(), strict=True)
+    )
+    return code.astype(np.int32), words
+
+
+def candidates(log: Log, rows: NDArray[np.int64], lags: int) -> list[Candidate]:
+    """The candidates at some rows of a log whose states are labels."""
+    begin = np.repeat(log.starts[:-1], log.lengths)
+    step = np.arange(log.n_steps) - begin
+    reward, reward_words = bins(log.reward)
+    number, number_words = bins((step + 1).astype(np.float64))
+    columns: list[tuple[Kind, Codes, tuple[str, ...]]] = [
+        ("action", log.action, tuple(repr(label) for label in log.actions)),
+        ("state", log.codes(), tuple(repr(label) for label in log.states)),
+        ("reward", reward, tuple(f"a reward of {word}" for word in reward_words)),
+    ]
+    made: list[Candidate] = []
+    for lag in range(1, lags + 1):
+        inside = step[rows] >= lag
+        for kind, column, words in columns:
+            code = np.zeros(len(rows), np.int32)
+            code[inside] = column[rows[inside] - lag] + 1
+            made.append(Candidate(kind, lag, code, ("none (the episode had not begun)", *words)))
+    steps = tuple(f"step {word}" for word in number_words)
+    return [*made, Candidate("step", 0, number[rows], steps)]
+
+
+def within_cells(
+    cell: NDArray[np.int64], code: Codes, n_categories: int
+) -> tuple[Codes, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Categories numbered from 0 within each cell.
+
+    Args:
+        cell: int64 (M,), sorted numbers of cells, each of 0..C-1 at least once.
+        code: int32 (M,), the category of each visit.
+        n_categories: The number of categories.
+
+    Returns:
+        The number of each visit's category within its cell (M,); and for all categories of all
+        cells, one after another: where each cell's begin (C + 1,), their code, their size.
+    """
+    key = cell * n_categories + code
+    keys, inverse, size = np.unique(key, return_inverse=True, return_counts=True)
+    begin = np.searchsorted(keys // n_categories, np.arange(cell[-1] + 2))
+    return (inverse - begin[cell]).astype(np.int32), begin, keys % n_categories, size
+
+
+# --- Is the state enough? Given state and action, does the past still tell what comes next?
 
 MOST_SHUFFLED = 200_000_000
 """With more visits times permutations than this, fewer permutations are taken."""

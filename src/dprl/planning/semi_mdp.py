@@ -23,28 +23,19 @@ reward at t' twice and drops the reward after the last decision point: see the d
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dprl._core.arrays import Ints
 from dprl._core.compiled import compiled, in_parts, parts
-from dprl._core.exact import COUNT, NOTHING, SUMS, add_float, add_window, top_of
-from dprl._core.exact_moments import means_of_sums
-from dprl.evidence.counts import Counted, Counts
-from dprl.evidence.tabular import Occurrences
+from dprl._core.exact import COUNT, NOTHING, SUMS, add_float, add_window, means_of_sums, top_of
+from dprl.evidence.counts import Counted, Counts, Occurrences
 from dprl.logs.log import Label, Log
 from dprl.logs.returns import powers
 from dprl.logs.source import Chunk, Share, Source
-
-__all__ = [
-    "Moved", "Segments", "SegmentsOf", "SemiMDP", "build_semi_mdp", "count_segments", "discounts",
-    "segments_of",
-]  # fmt: skip
-
-
-Ints: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,7 +284,7 @@ def count_segments(
     Args:
         log: A gathered log (see `Log.gathered`) with S states and A actions.
         gamma: Discount in (0, 1].
-        occurrences: The rows that were counted, from `dprl.evidence.tabular.count`.
+        occurrences: The rows that were counted, from `dprl.evidence.counts.count`.
         allowed: bool (S, A), the pairs that may be chosen.
         fixed: Discounts as whole numbers, from `discounts`.
     """

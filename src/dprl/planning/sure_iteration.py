@@ -34,27 +34,20 @@ Large-sample, and measured (`dprl reproduce confident`), not proved.
 
 from __future__ import annotations
 
+# Apart: an algorithm of its own.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import stdtrit
 
+from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.linear import leaks, solve
 from dprl.errors import PlanError
-from dprl.planning.advantages import DENSE, Advantages, Noise, moves, policy_matrix
-from dprl.planning.gain import Gain, gain
-from dprl.planning.policy_iteration import BETTER, iterate
-from dprl.planning.transitions import Transitions
-
-__all__ = ["DOUBTS", "PlanModel", "Sure", "optimism"]
-
-Floats: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.int64]
-Bools: TypeAlias = NDArray[np.bool_]
+from dprl.planning.advantages import DENSE, Advantages, Gain, Noise, gain, moves, policy_matrix
+from dprl.planning.iteration import BETTER, iterate
+from dprl.planning.model import Transitions
 
 DOUBTS = (0.5, 0.35, 0.25, 0.16, 0.1, 0.05, 0.01)
 """ε of the members of the family, the most daring first."""

@@ -13,29 +13,16 @@ from typing import TYPE_CHECKING
 from dprl._core.lazy import attach
 
 if TYPE_CHECKING:
-    from dprl.policies._decisions import DEFER as DEFER
-    from dprl.policies._decisions import Decisions as Decisions
-    from dprl.policies._decisions import Kind as Kind
-    from dprl.policies._load import load as load
-    from dprl.policies._protocol import Policy as Policy
     from dprl.policies.callable import CallablePolicy as CallablePolicy
     from dprl.policies.cells import CellPolicy as CellPolicy
     from dprl.policies.certificate import Certificate as Certificate
+    from dprl.policies.loading import load as load
     from dprl.policies.neighbors import NeighborPolicy as NeighborPolicy
+    from dprl.policies.protocol import DEFER as DEFER
+    from dprl.policies.protocol import Decisions as Decisions
+    from dprl.policies.protocol import Kind as Kind
+    from dprl.policies.protocol import Policy as Policy
     from dprl.policies.stochastic import StochasticPolicy as StochasticPolicy
     from dprl.policies.table import TablePolicy as TablePolicy
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "_decisions": ("DEFER", "Decisions", "Kind"),
-        "_protocol": ("Policy",),
-        "table": ("TablePolicy",),
-        "neighbors": ("NeighborPolicy",),
-        "cells": ("CellPolicy",),
-        "stochastic": ("StochasticPolicy",),
-        "callable": ("CallablePolicy",),
-        "certificate": ("Certificate",),
-        "_load": ("load",),
-    },
-)
+__getattr__, __dir__, __all__ = attach(__name__)

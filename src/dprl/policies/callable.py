@@ -20,12 +20,10 @@ from dprl._core.table import Table
 from dprl._core.words import either, worded
 from dprl.errors import PolicyError
 from dprl.logs.log import Facts, Label, Log
-from dprl.policies._base import origin_of_training
-from dprl.policies._decisions import DEFER, Decisions, Terms, pi_of
-from dprl.policies._explain import Explanation, explain_without_evidence, no_record
-from dprl.policies._spaces import FeatureSpace, OpenSpace, single_state
-
-__all__ = ["CallablePolicy"]
+from dprl.policies.base import origin_of_training
+from dprl.policies.explain import Explanation, explain_without_evidence, no_record
+from dprl.policies.protocol import DEFER, Decisions, Terms, pi_of
+from dprl.policies.spaces import FeatureSpace, OpenSpace, single_state
 
 AGAIN = 64
 """States asked about twice."""
@@ -396,7 +394,7 @@ class CallablePolicy:
         self.save("")
 
     def _repr_html_(self) -> str:
-        from dprl._core.notebook import in_notebook
+        from dprl._core.results import in_notebook
 
         return in_notebook(repr(self).strip("<>"))
 

@@ -17,24 +17,26 @@ from numpy.typing import NDArray
 
 from dprl._core.table import Table
 from dprl._core.words import joined, say
-from dprl.logs._encoding import encoded_by
-from dprl.logs._feature_input import plain_features
+from dprl.logs.encoding.encoder import encoded_by
+from dprl.logs.encoding.features import plain_features
 from dprl.logs.log import Log
-from dprl.policies._base import METRIC
-from dprl.policies._decisions import Decisions, Terms
-from dprl.policies._explain import Explanation, apart, explain_at
-from dprl.policies._region_search import ranges_of
-from dprl.policies._regions import range_words
-from dprl.policies._restrict import Approved, limit_states
-from dprl.policies._situations import Situation, at_states, whole_numbers
-from dprl.policies._spaces import FeatureSpace, single_state
-from dprl.policies._tabled import Tabled, in_a_line, texts_in
-from dprl.policies.table import changes_of, confirmations_of
+from dprl.policies.base import METRIC
+from dprl.policies.explain import Explanation, apart, explain_at
+from dprl.policies.protocol import Decisions, Terms
+from dprl.policies.regions import Situation, at_states, range_words, ranges_of, whole_numbers
+from dprl.policies.spaces import FeatureSpace, single_state
+from dprl.policies.table import (
+    Approved,
+    Tabled,
+    changes_of,
+    confirmations_of,
+    in_a_line,
+    limit_states,
+    texts_in,
+)
 
 if TYPE_CHECKING:
     from dprl.evidence.neighbors.engine import Engine
-
-__all__ = ["CellPolicy"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -159,7 +161,7 @@ class CellPolicy(Tabled):
             >>> policy.cells_of([[0.0], [9.0]]).tolist()
             [0, -1]
         """
-        from dprl.evidence.neighbors._net import nearest_centres
+        from dprl.evidence.neighbors.net import nearest_centres
 
         x, _ = self.space.read(states)
         if not len(self.states):

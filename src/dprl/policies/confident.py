@@ -12,12 +12,8 @@ from numpy.typing import NDArray
 
 from dprl._core.words import joined, say
 from dprl.logs.log import Facts
-from dprl.policies._decisions import Decisions, Estimates, Terms
-from dprl.policies._restrict import Approved, limit_states
-from dprl.policies._tabled import in_a_line, steps_of
-from dprl.policies.table import TablePolicy
-
-__all__ = ["ASSUMES", "SURE_IN", "ConfidentPolicy"]
+from dprl.policies.protocol import Decisions, Estimates, Terms
+from dprl.policies.table import Approved, TablePolicy, in_a_line, limit_states, steps_of
 
 SURE_IN = {
     "model": say("the maximum-likelihood model of the log"),

@@ -29,24 +29,20 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Bools, Floats
 from dprl._core.checks import Cut, check_cut, check_gamma, check_range, check_seed
 from dprl._core.practice import is_divided
 from dprl._core.words import option, worded
 from dprl.errors import ParameterError, PolicyError
 from dprl.evidence.behavior import Behavior
-from dprl.logs._censoring import treat_cut
-from dprl.logs._encoding import encoded_like
-from dprl.logs._overlap import refuse_seen
+from dprl.logs.censoring import treat_cut
+from dprl.logs.encoding.encoder import encoded_like
 from dprl.logs.log import Label, Log, check_log
+from dprl.logs.overlap import refuse_seen
 from dprl.logs.source import Chunk, Source, as_source, check_claim
-from dprl.policies._decisions import Kind
-from dprl.policies._familiar import check_familiar
-from dprl.policies._protocol import Policy, as_policy
+from dprl.policies.familiar import check_familiar
+from dprl.policies.protocol import Kind, Policy, as_policy
 
-__all__ = ["Chances", "HeldOut", "PolicyAtSteps", "Rows", "acts", "like_policy", "rows_of"]
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 Rows: TypeAlias = NDArray[np.int64] | slice
 
 COLUMNS = ("state", "action", "reward", "available", "propensity", "ended")

@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.plural import form, many
-from dprl._core.table import Table
+from dprl._core.table import Table, form, many
 from dprl._core.words import say
 from dprl.evidence.decision_points import allowed, best_choice
-from dprl.logs._encoding import encoded_by
-from dprl.logs._feature_input import plain_features
+from dprl.logs.encoding.encoder import encoded_by
+from dprl.logs.encoding.features import plain_features
 from dprl.logs.log import Label, Log
-from dprl.policies._base import METRIC, Stored
-from dprl.policies._decisions import Decisions, Kind, Terms, pi_of, unit_of
-from dprl.policies._explain import (
+from dprl.policies.base import METRIC, Stored
+from dprl.policies.explain import (
     Explanation,
     apart,
     change_rows,
@@ -32,20 +30,26 @@ from dprl.policies._explain import (
     credit_stated,
     explain_at,
 )
-from dprl.policies._regions import Region, read_layers
-from dprl.policies._restrict import Approved, limit_regions
-from dprl.policies._situations import Situation, in_regions
-from dprl.policies._spaces import FeatureSpace, single_state
-from dprl.policies._tabled import in_a_line, steps_of, summary_of, texts_in
-from dprl.policies.table import changes_of, confirmations_of
+from dprl.policies.protocol import Decisions, Kind, Terms, pi_of, unit_of
+from dprl.policies.regions import Region, Situation, in_regions, read_layers
+from dprl.policies.spaces import FeatureSpace, single_state
+from dprl.policies.table import (
+    Approved,
+    changes_of,
+    confirmations_of,
+    in_a_line,
+    limit_regions,
+    steps_of,
+    summary_of,
+    texts_in,
+)
 
 if TYPE_CHECKING:
-    from dprl.evidence._evidence import Evidence
+    from dprl.evidence.counts import Evidence
     from dprl.evidence.neighbors.engine import Engine
-    from dprl.logs._censoring import Near
-    from dprl.policies._engines import Engines
+    from dprl.logs.censoring import Near
+    from dprl.policies.points import Engines
 
-__all__ = ["NeighborPolicy"]
 
 SIMILAR = 8
 """Similar episodes named in an explanation."""
@@ -156,7 +160,7 @@ class NeighborPolicy(Stored):
 
     @functools.cached_property
     def layers(self) -> tuple[tuple[Region, ...], ...]:
-        """The regions it is limited to, if it is (see `dprl.policies._restrict`)."""
+        """The regions it is limited to, if it is (see `dprl.policies.table`)."""
         names = [n for n, w in zip(self.feature_names, self.weight, strict=True) if w > 0]
         return read_layers(self.parameters.get("approved"), names, self.actions)
 
@@ -190,7 +194,7 @@ class NeighborPolicy(Stored):
         return () if self.lam is None else credit_stated(self.lam)
 
     def bootstrap_neighbors(self) -> Near | None:
-        """What counts near a place, for returns that were cut short (see `dprl.logs._censoring`).
+        """What counts near a place, for returns that were cut short (see `dprl.logs.censoring`).
 
         Returns:
             A function that finds the rows near a place, within the policy's radius.
@@ -205,14 +209,14 @@ class NeighborPolicy(Stored):
             >>> callable(policy.bootstrap_neighbors())
             True
         """
-        from dprl.evidence.neighbors._bootstrap_neighbors import near
+        from dprl.evidence.neighbors.engines import near
 
         first = self.visits == "first"
         return near(self.space.metric, float(self.parameters["radius"]), first=first)
 
     @functools.cached_property
     def _engines(self) -> Engines:
-        from dprl.policies._engines import Engines
+        from dprl.policies.points import Engines
 
         given: Engines | None = self._handed_over  # type: ignore[attr-defined]
         return Engines.of(self) if given is None else given
@@ -627,7 +631,7 @@ class NeighborPolicy(Stored):
             >>> sorted(policy.unnamed())
             ['G', 'action', 'episode', 'episodes', 'menu', 'worth', 'z']
         """
-        from dprl.policies._engines import unnamed_points
+        from dprl.policies.points import unnamed_points
 
         return unnamed_points(self)
 

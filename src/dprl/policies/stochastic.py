@@ -3,21 +3,198 @@
 from __future__ import annotations
 
 import functools
+import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Floats
 from dprl._core.table import Table
+from dprl.errors import PolicyError
 from dprl.logs.log import Label
-from dprl.policies._base import Stored
-from dprl.policies._decisions import Decisions, Terms
-from dprl.policies._explain import Explanation, explain_without_evidence, no_record
-from dprl.policies._spaces import LabelSpace
+from dprl.policies.base import METRIC, PolicyFields, Stored
+from dprl.policies.explain import Explanation, explain_without_evidence, no_record
+from dprl.policies.protocol import Decisions, Terms
+from dprl.policies.spaces import FeatureSpace, LabelSpace, single_state
 
-__all__ = ["StochasticPolicy"]
+# --- Policies over numeric features that never defer: what the rivals of DPRL return there
+#
+# `FeaturePolicy` has the verbs; a `ForestPolicy` asks fitted forests and lives in memory only, a
+# `NetworkPolicy` is four arrays, needs no torch to answer, and is kept in a policy file.
+
+
+class Rule(Protocol):
+    """What decides."""
+
+    def probabilities(self, z: Floats) -> Floats:
+        """π (k, A) at coordinates z (k, d')."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FeaturePolicy(PolicyFields, ABC):
+    """A distribution over actions for any numeric features; immutable.
+
+    Attributes:
+        states: Empty: states are features here.
+        actions: Action labels, A of them.
+        parameters: The learner and its settings.
+        provenance: Digest and size of the training log, version of dprl.
+        feature_names: The d features a state needs, in order.
+        scale: float64 (d,), what each feature is divided by.
+        weight: float64 (d,), what each squared difference is multiplied by.
+    """
+
+    ARRAYS: ClassVar[Mapping[str, str]] = METRIC
+
+    feature_names: tuple[str, ...]
+    scale: Floats
+    weight: Floats
+
+    @functools.cached_property
+    def space(self) -> FeatureSpace:
+        """The features a state needs, and how distance is measured."""
+        return FeatureSpace(self.feature_names, self.scale, self.weight, encoding=self.encoding)
+
+    @abstractmethod
+    def _pi(self, z: Floats) -> Floats:
+        """π (k, A) at coordinates z (k, d')."""
+
+    def at(self, states: Any) -> Decisions:
+        """What it answers at these states: the most probable action, the first of equals.
+
+        Args:
+            states: (k, d) numbers in the order of `feature_names`, or a table with these columns,
+                or one state as a sequence or a mapping.
+        """
+        pi = self.probabilities(states)
+        return Decisions.without_evidence(range(len(pi)), self.actions, pi, Terms())
+
+    def act(self, states: Any) -> Any:
+        """The most probable action of each state, the first of equals; states as in `at`.
+
+        A single state gives a single answer.
+        """
+        x, single = self.space.read(states)
+        answers = self.at(x).answers()
+        return answers[0] if single else answers
+
+    def probabilities(self, states: Any, *, behavior: Floats | None = None) -> Floats:
+        """π(a|s), float64 (k, A); states as in `at`.
+
+        `behavior` is what a deferring policy would need; this one does not.
+        """
+        x, _ = self.space.read(states)
+        return self._pi(self.space.coordinates(x))
+
+    def explain(self, state: Any, *, cases: bool = False) -> Explanation:
+        """How likely each action is at one state; there is no evidence to explain it by."""
+        x = single_state(self.space, state)
+        words = self.space.words(x[0])
+        return explain_without_evidence(self.at(x), 0, words, self._learner)
+
+    def changes(self, *, cases: bool = False) -> Table:
+        """Refused: it does not know what is usually done."""
+        raise no_record(self._learner)
+
+    @property
+    def _learner(self) -> str:
+        return str(self.parameters.get("learner", "another learner"))
+
+    def __repr__(self) -> str:
+        name = self.parameters.get("learner", "features")
+        return f"<{type(self).__name__}: {name} · {len(self.feature_names)} features>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ForestPolicy(FeaturePolicy):
+    """A policy that asks scikit-learn's forests, in memory.
+
+    Attributes:
+        rule: What decides.
+    """
+
+    rule: Rule
+
+    def _pi(self, z: Floats) -> Floats:
+        return self.rule.probabilities(z)
+
+    def save(self, path: str | os.PathLike[str]) -> NoReturn:
+        """Refused: scikit-learn's forests are saved by pickle, and a policy file holds no code."""
+        raise PolicyError(
+            f"a {self.parameters.get('learner')} policy holds scikit-learn forests, which cannot "
+            "be saved without pickle.",
+            do="Fit it again from its log: the same seed gives the same answers.",
+        )
+
+    def digest(self) -> NoReturn:
+        """Refused, as saving is."""
+        self.save("")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> NoReturn:
+        """Refused: no file holds one."""
+        raise PolicyError(
+            f"{os.fspath(path)!r} holds no forest policy: they are not saved.",
+            do="Read other policies with dprl.load.",
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NetworkPolicy(FeaturePolicy, Stored):
+    """Greedy in the Q of a network with one hidden layer: relu((z - centre) W1 + b1) W2 + b2.
+
+    Attributes:
+        centre: float64 (d',), what is taken off the d' coordinates of a state.
+        W1: float64 (d', H).
+        b1: float64 (H,).
+        W2: float64 (H, A).
+        b2: float64 (A,).
+    """
+
+    KIND: ClassVar[str] = "network"
+    ARRAYS: ClassVar[Mapping[str, str]] = {
+        **METRIC, "centre": "float64 w", "W1": "float64 wH", "b1": "float64 H",
+        "W2": "float64 HA", "b2": "float64 A",
+    }  # fmt: skip
+
+    centre: Floats
+    W1: Floats
+    b1: Floats
+    W2: Floats
+    b2: Floats
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self.ARRAYS.keys() - METRIC.keys():
+            if not (np.abs(getattr(self, name)) <= 1e60).all():
+                self._refuse(f"{name!r} holds a number that is not finite, or is beyond 1e60")
+
+    def values(self, states: Any) -> Floats:
+        """Q(s, a), float64 (k, A); states as in `act`."""
+        x, _ = self.space.read(states)
+        return self._Q(self.space.coordinates(x))
+
+    def _Q(self, z: Floats) -> Floats:
+        hidden = np.maximum(_affine(z - self.centre, self.W1, self.b1), 0.0)
+        return _affine(hidden, self.W2, self.b2)
+
+    def _pi(self, z: Floats) -> Floats:
+        return np.asarray(np.eye(len(self.actions))[self._Q(z).argmax(axis=1)])
+
+
+def _affine(x: Floats, W: Floats, b: Floats) -> Floats:
+    """x W + b, added up in one order: an answer must not depend on its company in a batch."""
+    out = np.tile(b, (len(x), 1))
+    for i in range(len(W)):
+        out += x[:, i, None] * W[i]
+    return out
+
+
+# --- StochasticPolicy: a distribution over actions in every state. It never defers
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -6,25 +6,414 @@ It names an action where the log can speak, and says DEFER elsewhere.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.plural import many
-from dprl._core.table import Table
-from dprl.logs._encoding import encoded_by
+from dprl._core.practice import DIVIDED
+from dprl._core.table import Table, many
+from dprl._core.words import argument, worded
+from dprl.errors import ParameterError
+from dprl.logs.encoding.encoder import encoded_by
 from dprl.logs.log import Label, Log
-from dprl.policies._decisions import DEFER, Answer, Decisions, Defer, Kind
-from dprl.policies._explain import Explanation, change_rows, explain_at
-from dprl.policies._restrict import Approved, limit_states
-from dprl.policies._situations import Situation, at_states
-from dprl.policies._spaces import LabelSpace
-from dprl.policies._tabled import Tabled, in_a_line
+from dprl.logs.overlap import sealed_origin
+from dprl.policies.base import Stored
+from dprl.policies.certificate import CLOSE
+from dprl.policies.explain import Explanation, change_rows, explain_at
+from dprl.policies.protocol import (
+    DEFER,
+    PAIRS,
+    STATES,
+    Decisions,
+    Kind,
+    Terms,
+    pi_of,
+    rows_of,
+)
+from dprl.policies.regions import Region, Situation, at_states
+from dprl.policies.spaces import LabelSpace
 
-__all__ = ["DEFER", "Answer", "Defer", "TablePolicy"]
+if TYPE_CHECKING:
+    from dprl.evidence.counts import Evidence
+    from dprl.policies.explain import Luck
+    from dprl.policies.neighbors import NeighborPolicy
+
+
+# --- What policies over labels and over cells share: one row of evidence per state, kept in a
+# file
+
+BY_COUNTS = ("DPRLDiscrete", "DPRLContinuous")
+"""Learners that choose only actions that are not worse than the average there (Eq. 1)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tabled(Stored, ABC):
+    """The choices in S states and the evidence behind them; immutable.
+
+    Attributes:
+        states: State labels, S of them.
+        actions: Action labels, A of them.
+        parameters: The learner and its settings.
+        provenance: Digest and size of the training log, version of dprl.
+        choice: int32 (S,), the chosen action's code, -1 for DEFER.
+        allowed: bool (S, A), the pairs that passed the rule (Eq. 1).
+        steps: int64 (S,), rows of the training log in each state.
+        n: int64 (S, A), n(s,a): trajectories that contain the pair.
+        m: int64 (S, A), trajectories that took a at their first visit of s.
+        Q: float64 (S, A), Q̂(s,a); NaN where n = 0.
+        V: float64 (S,), V̂(s); NaN where s was never visited.
+        took_mean: float64 (S, A), mean return of first visits that took a.
+        took_sd: float64 (S, A), sample standard deviation of these returns.
+        others_mean: float64 (S, A), mean return of first visits that did otherwise.
+        others_sd: float64 (S, A), sample standard deviation of these returns.
+        lowest: float64 (S,), smallest return at a first visit of s; NaN where never visited.
+        highest: float64 (S,), largest return at a first visit of s; NaN where never visited.
+        planned: float64 (S, A), value of taking a now and following the plan after; NaN if not
+            allowed. Equal to Q̂ where the learner did not plan.
+    """
+
+    knows_practice: ClassVar[bool] = True
+    ARRAYS: ClassVar[Mapping[str, str]] = {
+        **{name: f"{dtype} S" for name, dtype in STATES.items()},
+        "choice": "int32 S",
+        "steps": "int64 S",
+        **{name: f"{dtype} SA" for name, dtype in PAIRS.items()},
+    }
+    OLDER: ClassVar[Mapping[str, str]] = {
+        f"{side}_variance": "float64 SA" for side in ("took", "others")
+    }
+
+    choice: NDArray[np.int32]
+    allowed: NDArray[np.bool_]
+    steps: NDArray[np.int64]
+    n: NDArray[np.int64]
+    m: NDArray[np.int64]
+    Q: NDArray[np.float64]
+    V: NDArray[np.float64]
+    took_mean: NDArray[np.float64]
+    took_sd: NDArray[np.float64]
+    others_mean: NDArray[np.float64]
+    others_sd: NDArray[np.float64]
+    lowest: NDArray[np.float64]
+    highest: NDArray[np.float64]
+    planned: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if any((getattr(self, name) < 0).any() for name in ("n", "m", "steps")):
+            self._refuse("a count is below 0")
+        if not ((self.choice >= -1) & (self.choice < max(len(self.actions), 1))).all():
+            self._refuse("'choice' names actions that do not exist")
+        speaks = np.flatnonzero(self.choice >= 0)
+        if not self.allowed[speaks, self.choice[speaks]].all():
+            self._refuse("it chooses an action that is not allowed")
+        if self.certificate is not None:
+            issued = {self.states[s]: self.actions[self.choice[s]] for s in speaks}
+            if issued != self.certificate.issued:
+                self._refuse("its certificate is about other suggestions")
+            row_of = {row["state"]: row for row in self.certificate.rows}
+            whole = self.certificate.mode == "policy"  # other groups certified than it learned from
+            origin = self.provenance.get("certified", self.provenance) if whole else self.provenance
+            if (
+                self.certificate.log != origin.get("log")
+                or self.certificate.gamma != self.parameters.get("gamma")
+                or any(
+                    row_of[self.states[s]]["n"] > self.m[s, self.choice[s]] and not whole
+                    for s in speaks
+                )
+            ):
+                self._refuse("its certificate is about another log")
+
+    def _contradiction(self) -> str:
+        return _wrong_choice(self)
+
+    @classmethod
+    def migrate(cls, version: int, words: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """1 to 2: deviations in place of variances; the range of the returns was not kept."""
+        if version > 1:
+            return
+        for side in ("took", "others"):
+            if f"{side}_variance" in arrays:
+                arrays[f"{side}_sd"] = np.sqrt(arrays.pop(f"{side}_variance"))
+        if "V" in arrays:
+            for end in ("lowest", "highest"):
+                arrays.setdefault(end, np.full(arrays["V"].shape, np.nan))
+
+    @classmethod
+    def of(
+        cls,
+        evidence: Evidence,
+        *,
+        choice: NDArray[np.int32],
+        allowed: NDArray[np.bool_],
+        planned: NDArray[np.float64],
+        steps: NDArray[np.int64],
+        parameters: Mapping[str, Any],
+        provenance: Mapping[str, Any],
+        **more: Any,
+    ) -> Self:
+        """The policy that makes these choices on this evidence; `more` are a kind's own parts."""
+        rows = {**rows_of(evidence), "allowed": allowed, "planned": planned}
+        if evidence.rest:  # groups whose action is not stated count as doing otherwise
+            rows |= {n: np.ascontiguousarray(a[:, :-1]) for n, a in rows.items() if n in PAIRS}
+        return cls(
+            states=evidence.states,
+            actions=evidence.actions[: -1 if evidence.rest else None],
+            parameters=parameters,
+            provenance=provenance,
+            choice=choice,
+            steps=steps,
+            **more,
+            **rows,
+        )
+
+    # -- what it would change ----------------------------------------------------------------
+
+    @property
+    def terms(self) -> Terms:
+        """On which terms it decides."""
+        return Terms.of(self.parameters, self.provenance, self.certificate)
+
+    @functools.cached_property
+    def decisions(self) -> Decisions:
+        """Its decisions in all of its S states, in their order."""
+        parts: dict[str, Any] = {name: getattr(self, name) for name in (*PAIRS, *STATES)}
+        return Decisions(
+            states=self.states, actions=self.actions, choice=self.choice,
+            pi=pi_of(self.choice, len(self.actions)), terms=self.terms, **parts,
+        )  # fmt: skip
+
+    @property
+    def usual(self) -> NDArray[np.int64]:
+        """int64 (S,): the most frequent action at first visits, -1 where never visited."""
+        return self.decisions.usual
+
+    @property
+    def kind(self) -> NDArray[np.int8]:
+        """int8 (S,): the `Kind` of the decision in each state: 0 defers, 1 confirms, 2 changes.
+
+        Where two actions share the first place, or no action has half of the share, choosing any
+        of them is a change.
+        """
+        return self.decisions.kind
+
+    @property
+    def differs(self) -> NDArray[np.bool_]:
+        """bool (S,): it speaks, and some trajectory of the training log did otherwise there."""
+        return self.decisions.differs
+
+    @property
+    def may_change(self) -> bool:  # type: ignore[override]
+        """Whether it changes usual practice in some state."""
+        return bool((self.kind == Kind.CHANGE).any())
+
+    @property
+    def luck(self) -> Luck | None:
+        """How far luck explains its changes; None if that is not recorded of these changes."""
+        recorded = self.provenance.get("luck", {}).get("changes")
+        changes = int((self.kind == Kind.CHANGE).sum())
+        another = recorded not in (None, changes) and "approved" not in self.provenance
+        return None if another or not changes else super().luck  # another: made after the fit
+
+    def summary(self) -> dict[str, Any]:
+        """The counts that describe it, as plain numbers.
+
+        `steps_deferred`, `steps_confirmed` and `steps_changed` are shares of the training log's
+        steps and add up to 1; `steps_spoken` is the last two together. `steps_differ` is the share
+        at which it speaks and practice does not always do the same: where the usual action is done
+        in 40 % of the cases, to confirm it is to do it in the other 60 % too.
+
+        Returns:
+            Name → number of states, actions, decision points, changes and confirmations, and the
+            shares, from 0 to 1.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.summary()["changes"]
+            2
+        """
+        return summary_of(self.decisions, self.steps)
+
+    def _repr_html_(self) -> str:
+        from dprl._core import html as pages
+
+        return pages.snippet(
+            "policy",
+            text=str(self).splitlines()[0],
+            luck=self.luck,
+            steps=steps_of(self.summary()),
+            changes=self._changed(),
+            certificate=self.certificate,
+        )
+
+    @abstractmethod
+    def _changed(self) -> list[dict[str, Any]]:
+        """The changes as a notebook lists them: where, steps, and the columns of `changes()`."""
+
+
+def _wrong_choice(policy: Tabled) -> str:
+    """Which suggestion its own counts and values do not allow, in words; '' if all are."""
+    speaks = np.flatnonzero(policy.choice >= 0)
+    if not len(speaks):
+        return ""
+    at = speaks, policy.choice[speaks]
+    need = max(1.0, policy.n_min)
+    few = np.flatnonzero(policy.n[at] < need)
+    if len(few):
+        first = few[0]
+        return worded(
+            "it suggests {where} with n = {n:,}, and its {n_min} is {need:,g}",
+            where=_where(policy, speaks[first]),
+            n=policy.n[at][first],
+            n_min=argument("n_min"),
+            need=need,
+        )
+    Q, V = policy.Q[at], policy.V[speaks]
+    unknown = np.flatnonzero(~np.isfinite(Q) | ~np.isfinite(V))
+    if len(unknown):
+        return (
+            f"it suggests something in state {policy.states[speaks[unknown[0]]]!r} without a value"
+        )
+    if policy.parameters.get("learner") not in BY_COUNTS:
+        return ""
+    spread = np.nan_to_num(np.maximum(policy.took_sd[at], policy.others_sd[at]))
+    worse = np.flatnonzero(V - CLOSE * (np.abs(Q) + np.abs(V) + spread) > Q)
+    if len(worse):
+        first = worse[0]
+        return (
+            f"it suggests {_where(policy, speaks[first])}, whose value {Q[first]:.4g} is below the "
+            f"average {V[first]:.4g} there"
+        )
+    return ""
+
+
+def _where(policy: Tabled, s: int) -> str:
+    return f"{policy.actions[policy.choice[s]]!r} in state {policy.states[s]!r}"
+
+
+def summary_of(here: Decisions, steps: NDArray[np.int64]) -> dict[str, Any]:
+    """The counts that describe decisions; steps (k,) of the training log at each of them."""
+    total, kind = int(steps.sum()), here.kind
+    deferred, confirmed, changed = (
+        float(steps[kind == k].sum()) / total if total else 0.0
+        for k in (Kind.DEFER, Kind.CONFIRM, Kind.CHANGE)
+    )
+    return {
+        "states": len(here),
+        "actions": len(here.actions),
+        "decision_points": int((kind != Kind.DEFER).sum()),
+        "changes": int((kind == Kind.CHANGE).sum()),
+        "confirmations": int((kind == Kind.CONFIRM).sum()),
+        "divided": int((here.divided & (kind == Kind.CHANGE)).sum()),
+        "steps_deferred": deferred if total else 1.0,
+        "steps_confirmed": confirmed,
+        "steps_changed": changed,
+        "steps_spoken": confirmed + changed,
+        "steps_differ": float(steps[here.differs].sum()) / total if total else 0.0,
+    }
+
+
+def in_a_line(s: Mapping[str, Any], what: str) -> str:
+    """A summary in one line; `what` it is over: "state", "cell" or "point"."""
+
+    def many(name: str, word: str) -> str:
+        return f"{s[name]:,} {word}{'s' * (s[name] != 1)}"
+
+    parts = [many(f"{what}s", what)]
+    if what == "point":
+        parts.append(many("features", "feature"))
+    parts += [
+        many(f"{word.replace(' ', '_')}s", word)
+        for word in ("decision point", "change", "confirmation")
+    ]
+    if s.get("divided"):
+        parts[-2] += f" ({s['divided']:,} where {DIVIDED})"
+    acts, differs = 100 * s["steps_spoken"], 100 * s["steps_differ"]
+    parts.append(f"acts on {acts:.1f} % of steps, differs from practice on {differs:.1f} %")
+    return " · ".join(parts)
+
+
+def steps_of(s: Mapping[str, Any]) -> dict[str, float]:
+    """The shares of steps in a summary, by name."""
+    return {name.removeprefix("steps_"): v for name, v in s.items() if name.startswith("steps_")}
+
+
+def texts_in(columns: Mapping[str, Sequence[Any]]) -> frozenset[str]:
+    """The columns that hold text, which tables do not write as numbers."""
+    return frozenset(n for n, own in columns.items() if any(isinstance(x, str) for x in own))
+
+
+# --- A policy limited to some of its changes: everything else, confirmations too, becomes DEFER
+#
+# The limited policy answers, at any state, either what the policy it came from answers or DEFER.
+# The
+# allowed set of the rule is not touched and only allowed actions are chosen, so whatever holds
+# for
+# every policy that picks allowed actions or defers holds for it. A certificate is restated for
+# the
+# changes that are left, never copied.
+#
+# Labels are limited by state, and cells by cell: certified is the mean of a cell, so a cell is
+# kept whole or not at all. Other features are limited by region: ranges of features with the
+# usual
+# and the suggested action in them (`dprl.policies.regions`), kept in the policy file, asked at
+# every query.
+
+T = TypeVar("T", bound=Tabled)
+
+
+class Approved(Protocol):
+    """A change that may stay: it names a state (a label, or a cell's number) or a region."""
+
+    @property
+    def state(self) -> Label | None: ...
+    @property
+    def region(self) -> Region | None: ...
+
+
+def limit_states(policy: T, states: Sequence[Label], **noted: Any) -> T:
+    """The policy with its changes in these states only; `noted` goes into its provenance."""
+    codes = LabelSpace(policy.states).codes(states)
+    for label, code in zip(states, codes.tolist(), strict=True):
+        if code < 0 or policy.kind[code] != Kind.CHANGE:
+            raise ParameterError(f"the policy changes nothing in state {label!r}.")
+    choice = np.full(len(policy.choice), -1, np.int32)
+    choice[codes] = policy.choice[codes]
+    proved = policy.certificate
+    return replace(
+        policy,
+        choice=choice,
+        planned=np.where(policy.allowed, policy.Q, np.nan),  # the plan it was part of is no more
+        provenance=_noted(policy, noted),
+        certificate=None if proved is None else proved.restricted(states),
+    )
+
+
+def limit_regions(
+    policy: NeighborPolicy, regions: Sequence[Region], **noted: Any
+) -> NeighborPolicy:
+    """The policy with its changes in these regions only; `noted` goes into its provenance."""
+    layers = [[r.to_dict() for r in layer] for layer in (*policy.layers, regions)]
+    return replace(
+        policy,
+        parameters={**policy.parameters, "approved": layers},
+        provenance=_noted(policy, noted),
+        certificate=None,  # a certificate is about labels or cells; the gate gives none here
+    )
+
+
+def _noted(policy: Tabled | NeighborPolicy, noted: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the limited policy comes from: the policy it is a part of, and why this part."""
+    return {**sealed_origin(policy.provenance), "approved": {"policy": policy.digest(), **noted}}
+
+
+# --- TablePolicy: what is deployed over labelled states
 
 
 @dataclass(frozen=True, eq=False, repr=False)

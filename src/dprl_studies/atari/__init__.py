@@ -9,54 +9,27 @@ whose games `play` and `Judge` score. Games need the package ale-py and networks
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from dprl._core.lazy import attach
 
 if TYPE_CHECKING:
-    from dprl_studies.atari.collecting import Collection, Frames, collect
-    from dprl_studies.atari.controls import MostFrequent, choose_radius
-    from dprl_studies.atari.dqn import DQN, train_dqn
-    from dprl_studies.atari.encoding import Encoder, encode
-    from dprl_studies.atari.games import GAMES, Games
-    from dprl_studies.atari.networks import QNetwork
-    from dprl_studies.atari.objectives import compare_objectives
-    from dprl_studies.atari.playing import Judge, Mixture, Represented, play
+    from dprl_studies.atari.collecting import Collection as Collection
+    from dprl_studies.atari.collecting import Frames as Frames
+    from dprl_studies.atari.collecting import collect as collect
+    from dprl_studies.atari.controls import MostFrequent as MostFrequent
+    from dprl_studies.atari.controls import choose_radius as choose_radius
+    from dprl_studies.atari.dqn import DQN as DQN
+    from dprl_studies.atari.dqn import train_dqn as train_dqn
+    from dprl_studies.atari.encoding import Encoder as Encoder
+    from dprl_studies.atari.encoding import compare_objectives as compare_objectives
+    from dprl_studies.atari.encoding import encode as encode
+    from dprl_studies.atari.games import GAMES as GAMES
+    from dprl_studies.atari.games import Games as Games
+    from dprl_studies.atari.networks import QNetwork as QNetwork
+    from dprl_studies.atari.playing import Judge as Judge
+    from dprl_studies.atari.playing import Mixture as Mixture
+    from dprl_studies.atari.playing import Represented as Represented
+    from dprl_studies.atari.playing import play as play
 
-__all__ = [
-    "DQN",
-    "GAMES",
-    "Collection",
-    "Encoder",
-    "Frames",
-    "Games",
-    "Judge",
-    "Mixture",
-    "MostFrequent",
-    "QNetwork",
-    "Represented",
-    "choose_radius",
-    "collect",
-    "compare_objectives",
-    "encode",
-    "play",
-    "train_dqn",
-]
-
-_HOME = {
-    "collecting": ("Collection", "Frames", "collect"),
-    "controls": ("MostFrequent", "choose_radius"),
-    "dqn": ("DQN", "train_dqn"),
-    "encoding": ("Encoder", "encode"),
-    "games": ("GAMES", "Games"),
-    "networks": ("QNetwork",),
-    "objectives": ("compare_objectives",),
-    "playing": ("Judge", "Mixture", "Represented", "play"),
-}
-_WHERE = {name: module for module, names in _HOME.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used."""
-    if name not in _WHERE:
-        raise AttributeError(f"module 'dprl_studies.atari' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"dprl_studies.atari.{_WHERE[name]}"), name)
+__getattr__, __dir__, __all__ = attach(__name__)

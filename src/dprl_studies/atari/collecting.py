@@ -26,12 +26,10 @@ from numpy.typing import NDArray
 
 from dprl._core.checks import check_whole
 from dprl.errors import LogError, ParameterError
-from dprl.logs._files import Progress
 from dprl.logs.log import CUT, TERMINAL, Log
+from dprl.logs.reading.files import Progress
 from dprl_studies.atari.games import Games, Make, Moment, Playable, chance, first_seed
 from dprl_studies.atari.networks import QNetwork, read_arrays, write_arrays
-
-__all__ = ["Collection", "Frames", "collect", "mixed"]
 
 COPIES = 8
 """Number of games that are played at the same time."""

@@ -25,12 +25,9 @@ from dprl._core.checks import check_whole
 from dprl.errors import LogError
 from dprl.evidence.neighbors.metric import Metric
 from dprl.learners.continuous import DPRLContinuous
-from dprl.logs._feature_input import plain_features
+from dprl.logs.encoding.features import plain_features
 from dprl.logs.log import Log
 from dprl.policies.neighbors import NeighborPolicy
-
-__all__ = ["Majority", "MostFrequent", "choose_radius", "never_speaks"]
-
 
 ENOUGH, LOOKED = 30, 500
 """Number of neighbours wanted, and number of states at which they are counted."""

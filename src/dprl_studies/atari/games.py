@@ -24,8 +24,6 @@ from dprl._core.checks import check_seed
 from dprl._core.optional import needed
 from dprl.errors import ParameterError
 
-__all__ = ["GAMES", "Games", "Moment", "Playable", "chance", "first_seed", "optional"]
-
 GAMES = ("qbert", "pong", "freeway", "bowling", "amidar")
 """The games of the paper."""
 

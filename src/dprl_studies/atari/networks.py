@@ -26,9 +26,6 @@ from dprl._core.disk import replacing
 from dprl.errors import PolicyError
 from dprl_studies.atari.games import optional
 
-__all__ = ["QNetwork", "convolved", "dense", "digest_of", "first_weights", "on_torch",
-           "read_arrays", "write_arrays"]  # fmt: skip
-
 CONVOLUTIONS = {"c1": (32, 4, 8, 4), "c2": (64, 32, 4, 2), "c3": (64, 64, 3, 1)}
 """Convolution → number of filters, channels in, side of a filter, stride."""
 

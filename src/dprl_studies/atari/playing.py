@@ -20,30 +20,18 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Ints
 from dprl._core.checks import check_number, check_whole
-from dprl.logs._files import Progress
-from dprl.policies._protocol import is_drawn
+from dprl.logs.reading.files import Progress
+from dprl.policies.protocol import is_drawn
 from dprl_studies.atari.collecting import mixed
 from dprl_studies.atari.encoding import Encoder
 from dprl_studies.atari.games import COPIES, Games, Make, chance, first_seed
 from dprl_studies.atari.networks import QNetwork
 
-__all__ = [
-    "EPSILON",
-    "Judge",
-    "Mixture",
-    "Played",
-    "Player",
-    "Represented",
-    "Track",
-    "play",
-    "silent",
-]
-
 EPSILON = 0.001
 """Probability of a random action in a step, by default."""
 
-Ints: TypeAlias = NDArray[np.int64]
 Player: TypeAlias = Callable[[NDArray[np.uint8], NDArray[np.float64]], Ints]
 """A function (pictures, random numbers) → actions, called at every step with the k running games.
 

@@ -16,10 +16,8 @@ say, in the logs and in the true value, where they are given::
 
 from __future__ import annotations
 
-from dprl_studies.icu.costs import Costs
-from dprl_studies.icu.decisions import Stays, read_stays
-from dprl_studies.icu.dictionary import FEATURES, WEIGHTS, dictionary, metric
-from dprl_studies.icu.preparation import ACTIONS, Preparation, Prepared, prepare
+from dprl_studies.icu.dictionary import FEATURES, WEIGHTS, Costs, dictionary, metric
+from dprl_studies.icu.preparation import ACTIONS, Preparation, Prepared, Stays, prepare, read_stays
 from dprl_studies.icu.simulation import best_treatment, frugal_treatment, simulate, true_value
 from dprl_studies.icu.stays import Built, Cohort, build
 

@@ -31,14 +31,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl_studies.icu.costs import Costs
-from dprl_studies.icu.dictionary import FEATURES, RAW
+from dprl._core.arrays import Floats, Ints
+from dprl_studies.icu.dictionary import FEATURES, RAW, Costs
 from dprl_studies.icu.stays import Cohort
 
-__all__ = ["BOLUS_ML", "Chart", "Choose", "Played", "clinician", "play", "reward_of"]
-
-Floats: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.int64]
 Choose: TypeAlias = Callable[[Floats, Ints, np.random.Generator], Ints]
 """A function that treats: (features, stays, random generator) → actions.
 

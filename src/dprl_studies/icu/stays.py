@@ -8,7 +8,7 @@ does not fit into the memory limit goes to disk.
     → features → actions → reward
 
 What an hour knows of the events, what is given in it and how the next one goes is made by the
-builder of `dprl.logs.events`, as `dprl_studies.icu._state` says.
+builder of `dprl.logs.events`, as `dprl_studies.icu.stays` says.
 
 No number here comes from several patients: no median, scale or bin is estimated (`Preparation`
 does that).
@@ -24,20 +24,483 @@ from pathlib import Path
 from typing import Any
 
 from dprl._core.checks import check_number, check_whole, wrong
-from dprl._core.disk import check_target, replacing, together
-from dprl._core.limits import said_if_short
+from dprl._core.disk import check_target, replacing, said_if_short, together
 from dprl._core.table import Table
 from dprl.errors import LogError, ParameterError
-from dprl.logs._files import Progress
-from dprl.logs._scans import literal
-from dprl.logs._sources import quoted
-from dprl.logs.events._database import database
-from dprl_studies.icu._flow import flow, notes, summary
-from dprl_studies.icu._state import make_hours
+from dprl.logs.events.moments import database, text
+from dprl.logs.events.spec import HOUR, Clock, Feature, Source
+from dprl.logs.events.spec_rules import Use
+from dprl.logs.events.windows import make_decisions, make_state
+from dprl.logs.reading.files import Progress
+from dprl.logs.reading.frames import quoted
+from dprl.logs.reading.paths import literal, scan_table
 from dprl_studies.icu.dictionary import COLUMNS, dictionary
-from dprl_studies.icu.tables import Tables, find_tables
 
-__all__ = ["Built", "Cohort", "build", "run_sql", "set_variables"]
+# --- Find the tables in a user's folder, and make DuckDB views of them
+#
+# MIMIC-IV has the folders `icu/` and `hosp/`; MIMIC-III has all files in one folder. Names may be
+# in
+# upper or lower case, and files may be `.csv.gz`, `.csv` or `.parquet`. Each table becomes a view
+# of
+# only the columns that the study needs, under MIMIC-IV's names. The rows are read when a query
+# uses
+# the view.
+
+ENDINGS = (".csv.gz", ".csv", ".parquet")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A version of MIMIC: which tables it has, with which columns.
+
+    Attributes:
+        name: "MIMIC-IV" or "MIMIC-III".
+        stay: Name of the column that identifies a stay.
+        tables: Name of a table → its columns, as "name type, name type, ...". A `?` after a name
+            means that the column may be missing.
+        sql: Name of the SQL file that makes the tables `infusions` and `fluids`.
+
+    Example:
+        >>> [(layout.name, layout.stay) for layout in LAYOUTS]
+        [('MIMIC-IV', 'stay_id'), ('MIMIC-III', 'icustay_id')]
+    """
+
+    name: str
+    stay: str
+    tables: dict[str, str]
+    sql: str
+
+
+_SHARED = {
+    "icustays": "subject_id BIGINT, hadm_id BIGINT, stay_id BIGINT, intime TIMESTAMP, "
+    "outtime TIMESTAMP",
+    "admissions": "hadm_id BIGINT, deathtime TIMESTAMP",
+    "chartevents": "stay_id BIGINT, charttime TIMESTAMP, itemid BIGINT, valuenum DOUBLE, "
+    "error? VARCHAR",
+    "outputevents": "stay_id BIGINT, charttime TIMESTAMP, itemid BIGINT, value DOUBLE, "
+    "iserror? VARCHAR",
+    "labevents": "subject_id BIGINT, charttime TIMESTAMP, itemid BIGINT, valuenum DOUBLE",
+}
+_INFUSED = (
+    "stay_id BIGINT, starttime TIMESTAMP, endtime TIMESTAMP, itemid BIGINT, amount DOUBLE, "
+    "amountuom? VARCHAR, rate DOUBLE, rateuom? VARCHAR, patientweight? DOUBLE, "
+    "statusdescription? VARCHAR"
+)
+LAYOUTS = (
+    Layout("MIMIC-IV", "stay_id", {**_SHARED, "inputevents": _INFUSED}, "mimic_iv"),
+    Layout(
+        "MIMIC-III",
+        "icustay_id",
+        {
+            **_SHARED,
+            "inputevents_mv": _INFUSED,
+            "inputevents_cv": "stay_id BIGINT, charttime TIMESTAMP, itemid BIGINT, amount DOUBLE, "
+            "amountuom? VARCHAR, rate DOUBLE, rateuom? VARCHAR, stopped? VARCHAR",
+        },
+        "mimic_iii",
+    ),
+)
+ERRORS = {"chartevents": "error", "outputevents": "iserror"}
+"""Table → column that marks a row as an error; rows where it is neither empty nor 0 are dropped."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables that a folder holds.
+
+    Attributes:
+        folder: The folder that the user named.
+        layout: The version of MIMIC, with the tables and columns that it must have.
+        files: Name of a table → its file.
+
+    Example:
+        >>> files = {"icustays": Path("mimic/icu/icustays.csv")}
+        >>> Tables(Path("mimic"), LAYOUTS[0], files).layout.name
+        'MIMIC-IV'
+    """
+
+    folder: Path
+    layout: Layout
+    files: dict[str, Path]
+
+    def open(self, con: Any) -> None:
+        """Make a view of each table.
+
+        Args:
+            con: A DuckDB connection; it gets one view per table of the layout.
+
+        Raises:
+            LogError: A file cannot be read, or lacks a column.
+
+        Example:
+            >>> import duckdb, dprl
+            >>> made = dprl.icu.simulate("tables", stays=12, seed=0)
+            >>> with duckdb.connect() as con:
+            ...     find_tables(Path("tables")).open(con)
+            ...     con.execute("SELECT count(*) FROM icustays").fetchone()
+            (13,)
+        """
+        for name, columns in self.layout.tables.items():
+            self._view(con, name, [tuple(c.split()) for c in columns.split(", ")])
+
+    def _view(self, con: Any, name: str, columns: list[Any]) -> None:
+        """Make the view of one table; `columns` holds pairs (name, SQL type)."""
+        file = self.files[name]
+        import duckdb
+
+        try:
+            scan = scan_table(file, con.execute)
+            header = con.sql(f"SELECT * FROM {scan}").description
+            in_file = {row[0].lower(): row[0] for row in header}
+        except duckdb.Error as error:
+            raise LogError(
+                f"the table {name} cannot be read.", f"{file}: {str(error).splitlines()[0]}"
+            ) from error
+        parts, missing = [], []
+        for column, kind in columns:
+            ours = column.removesuffix("?")
+            theirs = self.layout.stay if ours == "stay_id" else ours
+            if theirs in in_file:
+                parts.append(f"CAST({quoted(in_file[theirs])} AS {kind}) AS {ours}")
+            elif column.endswith("?"):
+                parts.append(f"CAST(NULL AS {kind}) AS {ours}")
+            else:
+                missing.append(theirs)
+        if missing:
+            raise LogError(
+                f"the table {name} lacks {len(missing)} of the columns it must have: "
+                f"{', '.join(missing)}.",
+                f"{file} has {', '.join(list(in_file.values())[:12])}",
+                f"{self.layout.name} is expected; see the how-to for other hospitals' data.",
+            )
+        flag = ERRORS.get(name)
+        keep = f" WHERE coalesce({flag}, '') IN ('', '0', '0.0')" if flag else ""
+        con.execute(
+            f"CREATE VIEW {name} AS SELECT * FROM (SELECT {', '.join(parts)} FROM {scan}){keep}"
+        )
+
+
+def find_tables(folder: Path) -> Tables:
+    """Find the tables of MIMIC-IV or MIMIC-III in a folder.
+
+    Args:
+        folder: The folder, with `icu/` and `hosp/` or with all files in itself.
+
+    Returns:
+        The layout, and the file of each table.
+
+    Raises:
+        LogError: There is no such folder, a table is missing, or a table is there more than once.
+
+    Example:
+        >>> import dprl
+        >>> made = dprl.icu.simulate("tables", stays=12, seed=0)
+        >>> tables = find_tables(Path("tables"))
+        >>> tables.layout.name, tables.files["icustays"].name
+        ('MIMIC-IV', 'icustays.csv')
+    """
+    if not folder.is_dir():
+        raise LogError(
+            f"there is no folder {str(folder)!r}.",
+            do="Name the folder that holds the MIMIC tables (with icu/ and hosp/, or flat).",
+        )
+    files: dict[str, list[Path]] = {}
+    for place in (folder, folder / "icu", folder / "hosp"):
+        for file in sorted(place.iterdir()) if place.is_dir() else ():
+            ending = next((e for e in ENDINGS if file.name.lower().endswith(e)), None)
+            if ending and file.is_file():
+                files.setdefault(file.name.lower().removesuffix(ending), []).append(file)
+    layout = LAYOUTS[1] if "inputevents_mv" in files or "inputevents_cv" in files else LAYOUTS[0]
+    missing = [name for name in layout.tables if name not in files]
+    if missing:
+        raise LogError(
+            f"{len(missing)} of the {len(layout.tables)} tables of {layout.name} are missing: "
+            f"{', '.join(missing)}.",
+            f"{folder} holds {', '.join(sorted(files)) or 'no tables'}",
+            "Files are called like chartevents.csv.gz, .csv or .parquet, in the folder itself, "
+            "icu/ or hosp/.",
+        )
+    for name in layout.tables:
+        if len(files[name]) > 1:
+            raise LogError(
+                f"the table {name} is there {len(files[name])} times.",
+                ", ".join(map(str, files[name])),
+                "Leave one of them: which is meant cannot be guessed.",
+            )
+    return Tables(folder, layout, {name: files[name][0] for name in layout.tables})
+
+
+# --- What the study knows of its events, told to the builder of events (`dprl.logs.events`)
+#
+# The tables of MIMIC become events (`sql/events.sql`): which items count, in which unit and
+# range, is
+# SQL of the study. What an hour knows of them is said here feature by feature, and made by the
+# builder, which deals to an hour nothing of that hour or later. What was given in an hour, and
+# how
+# the next one went, is what later hours know (`sql/features.sql`). Three things are more than a
+# spec can say, and are SQL of the study: which stays are in the cohort (it counts their low
+# pressures), the levels of doses (whose edges may come from the training split) and the reward
+# (it
+# bends, takes two conditions together, and its missing pressures come from the training split).
+
+LAST = (
+    "fio2", "lactate", "urine", "map", "gcs_eye", "gcs_verbal", "gcs_motor", "alt", "ast", "sbp",
+    "dbp", "creatinine", "po2",
+)  # fmt: skip
+EVER = ("fio2", "lactate", "alt", "ast", "creatinine", "po2")
+GCS = ("gcs_eye", "gcs_verbal", "gcs_motor")
+
+
+def _given(name: str, last: str, places: int) -> list[Feature]:
+    """What was given of a treatment before the decision: in all, in 8 hours, in the last one."""
+    return [
+        Feature(name=f"total_{name}", take="sum", codes=name, within="history", places=places),
+        Feature(name=f"total_{name}_8h", take="sum", codes=name, within="8 h", places=places),
+        Feature(name=last, take="sum", codes=name, within="1 h", places=places),
+    ]
+
+
+@dataclass(frozen=True)
+class StudyState:
+    """The part of a spec that makes a state."""
+
+    features: tuple[Feature, ...]
+    clock: Clock
+    source: Source
+    lines: Any = None
+
+
+STATE = StudyState(
+    features=(
+        *(Feature(name=name, take="last", codes=name, within="history") for name in LAST),
+        *(Feature(name=f"{x}_ever", take="ever", codes=x, within="history") for x in EVER),
+        Feature(name="urine_since", take="ever", codes="urine", within="1 h"),
+        Feature(name="gcs_since", take="ever", codes=GCS, within="1 h"),
+        Feature(name="urine_in_hour", take="last", codes="urine", within="1 h"),
+        *_given("vasopressor", "last_vasopressor_dose", 9),
+        *_given("bolus", "last_bolus_ml", 1),
+    ),
+    clock=Clock(every="1 h"),
+    source=Source(),
+)
+"""The features of an hourly decision; those of the look-back before the stay count as known."""
+
+
+def make_hours(con: Any) -> None:
+    """Make the table `state_of_hour`: stay_id, hour, the features of `STATE`, and ended.
+
+    It has two hours more than there are decisions: what they know is the outcome of the last ones.
+
+    Args:
+        con: A DuckDB connection to the database of `build`, after the step `events`.
+    """
+    uses = [Use(f"f{i}", ("feature", i), f.codes) for i, f in enumerate(STATE.features)]
+    rows = ", ".join(f"({text(use.role)}, {text(code)})" for use in uses for code in use.codes)
+    con.execute(
+        f"""
+        CREATE TEMP TABLE codes AS SELECT code, rank,
+            CAST(row_number() OVER (ORDER BY code, rank) AS INTEGER) AS id
+        FROM (SELECT DISTINCT code, rank FROM events);
+        CREATE TEMP TABLE roles AS SELECT role, id, rank
+        FROM (VALUES {rows}) AS v(role, code) JOIN codes USING (code);
+        CREATE TEMP TABLE ev AS SELECT stay_id AS subject, t, CAST(NULL AS BIGINT) AS u, t AS k, id,
+            value AS v FROM events JOIN codes USING (code, rank);
+        CREATE TEMP TABLE spans AS SELECT CAST(stay_id AS VARCHAR) AS episode, stay_id AS subject,
+            epoch_us(intime) AS start, epoch_us(intime) + (n_hours + 1) * {HOUR} AS finish,
+            true AS closed,
+            CASE WHEN n_hours >= getvariable('horizon') THEN 'cut' ELSE 'terminal' END AS ended
+        FROM cohort
+        """
+    )
+    make_decisions(con, STATE)
+    make_state(con, STATE)
+    con.execute(
+        "CREATE TABLE state_of_hour AS SELECT e.subject AS stay_id, CAST(s.k AS INTEGER) AS hour, "
+        "s.* EXCLUDE (episode, k), e.ended FROM state AS s JOIN episodes AS e USING (episode)"
+    )
+    for name in ("codes", "roles", "ev", "spans", "episodes", "decisions", "state", "state_rows",
+                 "carried", "dealt", "doses", "static"):  # fmt: skip
+        con.execute(f"DROP TABLE temp.{name}")
+
+
+# --- Describe a cohort: stays left after each condition, counts and shares, and notes in words
+#
+# All functions read tables of the DuckDB database in which `dprl_studies.icu.stays.build` works.
+
+
+def count(con: Any, sql: str) -> tuple[int, int]:
+    """Number of stays and of patients in the table `stays`.
+
+    Args:
+        con: A DuckDB connection to the database of `build`.
+        sql: What follows `FROM stays`, such as a WHERE clause; may be empty.
+
+    Returns:
+        (stays, patients).
+
+    Example:
+        >>> import duckdb
+        >>> con = duckdb.connect()
+        >>> made = con.execute("CREATE TABLE stays AS SELECT 7 AS subject_id FROM range(2)")
+        >>> count(con, "")
+        (2, 1)
+        >>> con.close()
+    """
+    stays, patients = con.execute(
+        f"SELECT count(*), count(DISTINCT subject_id) FROM stays {sql}"
+    ).fetchone()
+    return int(stays), int(patients)
+
+
+def flow(con: Any, rules: Cohort) -> Table:
+    """The number of stays, patients and decisions left after each condition of the cohort.
+
+    Args:
+        con: A DuckDB connection to the database of `build`, after its last step.
+        rules: The conditions of the cohort.
+
+    Returns:
+        A table with one row per condition; decisions are None where they are not counted.
+
+    Example:
+        >>> import duckdb
+        >>> from dprl_studies.icu.stays import Cohort
+        >>> con = duckdb.connect()
+        >>> made = con.execute(
+        ...     "CREATE TABLE icustays AS SELECT i AS stay_id, i AS subject_id FROM range(3) t(i);"
+        ...     "CREATE TABLE stays AS SELECT *, 5 AS hours_in_unit, 5 AS n_hours FROM icustays;"
+        ...     "CREATE TABLE pressures AS SELECT stay_id, 8 * stay_id AS low FROM stays;"
+        ...     "CREATE TABLE decisions AS SELECT 1 AS stay_id FROM range(8)"
+        ... )
+        >>> counts = flow(con, Cohort(low_n=7))
+        >>> list(counts["stays"]), list(counts["decisions"])
+        ([3, 3, 3, 2, 2], [None, None, None, 8, 8])
+        >>> con.close()
+    """
+    all_stays = con.execute("SELECT count(*), count(DISTINCT subject_id) FROM icustays").fetchone()
+    low = f"stay_id IN (SELECT stay_id FROM pressures WHERE low >= {rules.low_n})"
+    rows = [
+        ("ICU stays", *all_stays, None),
+        ("with a beginning and an end", *count(con, ""), None),
+        (
+            f"with a valid mean pressure charted in the first {rules.horizon} h",
+            *count(con, "WHERE stay_id IN (SELECT stay_id FROM pressures)"), None,
+        ),
+        (
+            f"with {rules.low_n} or more below {rules.low_map:g} mmHg",
+            *count(con, f"WHERE {low}"),
+            total(con, f"SELECT sum(greatest(0, hours_in_unit - 1)) FROM stays WHERE {low}"),
+        ),
+        (
+            "alive for two whole hours: the cohort, hours before death",
+            *count(con, f"WHERE {low} AND n_hours >= 2"),
+            total(con, "SELECT count(*) FROM decisions"),
+        ),
+    ]  # fmt: skip
+    names = ("step", "stays", "patients", "decisions")
+    return Table(
+        dict(zip(names, (list(c) for c in zip(*rows, strict=True)), strict=True)),
+        "From ICU stays to the cohort",
+        "A decision is a whole hour of a stay that has a whole hour after it.",
+    )
+
+
+def total(con: Any, sql: str) -> int:
+    """The one number that a query returns; 0 if it is NULL."""
+    return int(con.execute(sql).fetchone()[0] or 0)
+
+
+def summary(con: Any) -> dict[str, Any]:
+    """Counts and shares that describe the decisions of the cohort.
+
+    Args:
+        con: A DuckDB connection to the database of `build`, after its last step.
+
+    Returns:
+        n_stays, patients and decisions (counts); bolus_hours and vasopressor_hours (shares of the
+        decisions with that treatment); mean_reward; rewards_missing (decisions); died and cut
+        (stays that end with death within the horizon, and that are cut at the horizon).
+
+    Example:
+        >>> import duckdb
+        >>> con = duckdb.connect()
+        >>> made = con.execute(
+        ...     "SET VARIABLE horizon = 72;"
+        ...     "CREATE TABLE cohort AS SELECT 1 AS stay_id, true AS died, 3 AS n_hours;"
+        ...     "CREATE TABLE decisions AS SELECT 1 AS stay_id, 'death' AS ended FROM range(2);"
+        ...     "CREATE TABLE rewarded AS SELECT 1 AS stay_id, 7 AS subject_id, i AS bolus, "
+        ...     "0 AS vasopressor, 0.5 * i AS reward FROM range(2) t(i)"
+        ... )
+        >>> facts = summary(con)
+        >>> facts["decisions"], facts["bolus_hours"], facts["mean_reward"], facts["died"]
+        (2, 0.5, 0.25, 1)
+        >>> con.close()
+    """
+    numbers = con.execute(
+        "SELECT count(DISTINCT stay_id), count(DISTINCT subject_id), count(*), "
+        "avg(CAST(bolus > 0 AS INTEGER)), avg(CAST(vasopressor > 0 AS INTEGER)), "
+        "coalesce(CAST(sum(CAST(reward AS DECIMAL(18, 12))) AS DOUBLE) / count(reward), 'nan'), "
+        "count(*) - count(reward) FROM rewarded"
+    ).fetchone()
+    names = (
+        "n_stays", "patients", "decisions", "bolus_hours", "vasopressor_hours", "mean_reward",
+        "rewards_missing",
+    )  # fmt: skip
+    facts = dict(zip(names, numbers, strict=True))
+    facts["died"] = total(
+        con, "SELECT count(*) FROM cohort WHERE died AND n_hours < getvariable('horizon')"
+    )
+    facts["cut"] = total(con, "SELECT count(DISTINCT stay_id) FROM decisions WHERE ended = 'cut'")
+    return facts
+
+
+def notes(con: Any) -> tuple[str, ...]:
+    """What is unusual in the tables and how it was treated, in sentences.
+
+    Args:
+        con: A DuckDB connection to the database of `build`, after its last step.
+
+    Returns:
+        The sentences; empty if nothing is unusual.
+
+    Example:
+        >>> import duckdb
+        >>> con = duckdb.connect()
+        >>> made = con.execute(
+        ...     "SET VARIABLE rate_cap = 3;"
+        ...     "CREATE TABLE pressor_rates AS SELECT 'dopamine' AS concept, 'mL' AS unit, "
+        ...     "1.0 AS rate, NULL::DOUBLE AS unit_factor, 0.01 AS equivalent;"
+        ...     "CREATE TABLE rewarded AS SELECT 1.0 AS reward"
+        ... )
+        >>> notes(con)
+        ("1 rows of dopamine have the unit 'mL', which is unknown: left out.",)
+        >>> con.close()
+    """
+    sentences = []
+    for concept, unit, n in con.execute(
+        "SELECT concept, unit, count(*) FROM pressor_rates WHERE unit_factor IS NULL AND rate > 0 "
+        "GROUP BY ALL ORDER BY ALL"
+    ).fetchall():
+        sentences.append(
+            f"{n:,} rows of {concept} have the unit {unit!r}, which is unknown: left out."
+        )
+    capped = total(
+        con,
+        "SELECT count(*) FROM pressor_rates WHERE rate * unit_factor * equivalent > "
+        "getvariable('rate_cap')",
+    )
+    if capped:
+        sentences.append(f"{capped:,} vasopressor rates are outliers and count as the cap.")
+    blank = total(con, "SELECT count(*) FROM rewarded WHERE reward IS NULL")
+    if blank:
+        sentences.append(
+            f"{blank:,} decisions have no mean pressure charted up to the end of the next hour: "
+            "their reward is missing until the training median fills it."
+        )
+    return tuple(sentences)
+
+
+# --- From a folder of MIMIC tables to stays.parquet: one hourly treatment decision per row
 
 STEPS = (
     "stays", "charted", "cohort", "labs", "urine", "LAYOUT", "vasopressors", "boluses", "events",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dprl.logs.log import Log
-    from dprl.policies._protocol import DeferringPolicy
+    from dprl.policies.protocol import DeferringPolicy
     from dprl_studies.harness import Experiment
 
 __all__ = ["ALL", "EXPERIMENTS", "Entry", "entry", "experiment", "names", "reviewed"]

@@ -34,22 +34,20 @@ from dprl.errors import ParameterError
 from dprl.evaluation import stats
 from dprl.evidence.neighbors.metric import Metric
 from dprl.learners.continuous import DPRLContinuous
-from dprl.learners.rules import Rules
-from dprl.logs._files import Progress
+from dprl.learners.rules.learner import Rules
 from dprl.logs.log import Log
+from dprl.logs.reading.files import Progress
+from dprl.logs.reading.tables import Row, Rows
 from dprl_studies.atari import collecting, encoding, playing
 from dprl_studies.atari import games as arcade
 from dprl_studies.atari import networks as nets
 from dprl_studies.atari.collecting import Collection, collect
 from dprl_studies.atari.controls import MostFrequent, choose_radius, never_speaks
-from dprl_studies.atari.encoding import Encoder, encode
+from dprl_studies.atari.encoding import Encoder, encode, parts_of_games
 from dprl_studies.atari.games import GAMES, LONGEST, Games, first_seed, optional
 from dprl_studies.atari.networks import QNetwork, read_arrays, write_arrays
-from dprl_studies.atari.objectives import parts_of_games
 from dprl_studies.atari.playing import Judge, Mixture, Player, Represented, Track, silent
-from dprl_studies.harness import Experiment, Row, Rows, Setting
-
-__all__ = ["on_games"]
+from dprl_studies.harness import Experiment, Setting
 
 GAMMA, DELTA, TAUGHT, OBJECTIVE = 0.99, 0.05, 1 / 3, "inverse+cloning"
 QUICK = {"samples": 5_000, "episodes": 2, "epochs": 3, "longest": 4_000, "trees": 10, "backups": 5,

@@ -14,12 +14,11 @@ import numpy as np
 
 from dprl._core import plot
 from dprl._core.table import Table
-from dprl.certificate._published_bounds import published
+from dprl.certificate.bounds import published
 from dprl.envs.forest import forest
 from dprl.learners.discrete import DPRLDiscrete
-from dprl_studies.harness import Experiment, Row, Rows, Setting, by, table_of
-
-__all__ = ["EXPERIMENT"]
+from dprl.logs.reading.tables import Row, Rows
+from dprl_studies.harness import Experiment, Setting, by, table_of
 
 CHAINS, N_MIN, EPISODES, TRIALS, B, DELTA = (10, 20, 30, 50), (1, 10, 100), 10_000, 50, 0.02, 0.05
 COLORS = {

@@ -27,12 +27,11 @@ from dprl.envs import (
     soft,
 )
 from dprl.learners.confident import Confident
-from dprl.planning.gain import Gain
+from dprl.logs.reading.tables import Row, Rows
+from dprl.planning.advantages import Gain
 from dprl.planning.markov import markov_check
-from dprl_studies.harness import Experiment, Row, Rows, Setting, by, table_of
+from dprl_studies.harness import Experiment, Setting, by, table_of
 from dprl_studies.paper.contest import blocks, mdp_seed
-
-__all__ = ["EXPERIMENT"]
 
 WORLDS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "rooms": (rooms, (10, 50, 100)),

@@ -24,17 +24,13 @@ from dprl.evidence.decision_points import allowed
 from dprl.learners.baselines import BC, CQL, PQI, RL, SPIBB
 from dprl.learners.confident import Confident
 from dprl.learners.discrete import DPRLDiscrete
-from dprl.logs._censoring import settle
+from dprl.logs.censoring import settle
 from dprl.logs.log import Log
+from dprl.logs.reading.tables import Row, Rows
 from dprl.logs.source import as_source
 from dprl.planning.finite_mdp import FiniteMDP
 from dprl.planning.model import Model, estimate
-from dprl_studies.harness import Experiment, Row, Rows, Setting, by, table_of
-
-__all__ = [
-    "BLOCK", "SURE", "VALUES", "against_n", "blocks", "compete", "contest", "draw", "label",
-    "pivot", "rows_of", "summarise",
-]  # fmt: skip
+from dprl_studies.harness import Experiment, Setting, by, table_of
 
 BLOCK = 25
 """Number of data sets per task: small, so that an interrupted run loses little."""

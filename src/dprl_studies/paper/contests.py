@@ -29,11 +29,10 @@ from functools import partial
 import numpy as np
 
 from dprl.envs import care_pathway, forest, icu_sepsis, random_mdp, risky_arms, rooms, soft
+from dprl.logs.reading.tables import Row
 from dprl.planning.finite_mdp import FiniteMDP
-from dprl_studies.harness import Row, Setting
+from dprl_studies.harness import Setting
 from dprl_studies.paper.contest import SURE, blocks, contest, rows_of
-
-__all__ = ["BEHAVIOR", "FOREST", "ICU_SEPSIS", "RANDOM_MDPS", "RISKY_ARMS"]
 
 LAST: tuple[Setting, ...] = ({"learner": "BC"}, {"learner": "RL"})
 

@@ -15,16 +15,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dprl._core import plot
-from dprl._core.intervals import LEVEL, contrast, welch
+from dprl._core.arrays import Floats
+from dprl._core.inference import LEVEL, contrast, welch
 from dprl._core.table import Table
-from dprl_studies.harness import Experiment, Row, Rows, Setting, by, table_of
+from dprl.logs.reading.tables import Row, Rows
+from dprl_studies.harness import Experiment, Setting, by, table_of
 
-__all__ = ["EXPERIMENT"]
-
-Floats: TypeAlias = NDArray[np.float64]
 Draw: TypeAlias = Callable[[np.random.Generator, tuple[int, int]], Floats]
 """A function (random generator, shape) → returns of this shape."""
 

@@ -23,35 +23,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core import plot
+from dprl._core.arrays import Floats
 from dprl._core.table import Table
-from dprl.certificate._approximate_gain import approximate_gain, estimate
-from dprl.certificate._evalue import differences, hoeffding_difference, kl_difference
 from dprl.certificate._gate import gate
-from dprl.certificate._histograms import histograms
-from dprl.certificate._pair_tests import REACH, best_low, by_returns, propose, some_of
-from dprl.certificate._reach import certified_gain, nats_of_sets
-from dprl.certificate._settings import GateSettings
+from dprl.certificate.evalues import differences, histograms, hoeffding_difference, kl_difference
+from dprl.certificate.gain import approximate_gain, certified_gain, estimate, nats_of_sets
+from dprl.certificate.pair_tests import REACH, best_low, by_returns, propose, some_of
+from dprl.certificate.settings import GateSettings
 from dprl.envs.chain import dense_chain
 from dprl.envs.forest import forest
 from dprl.envs.gridworld import small_grid
-from dprl.evidence.counts import Counts, count_source
+from dprl.evidence.counts import Counts, count_source, evidence
 from dprl.evidence.decision_points import allowed
-from dprl.evidence.tabular import evidence
 from dprl.learners.discrete import DPRLDiscrete
-from dprl.logs._censoring import settle
+from dprl.logs.censoring import settle
 from dprl.logs.log import Log
+from dprl.logs.reading.tables import Row, Rows
 from dprl.logs.source import as_source
 from dprl.planning.finite_mdp import FiniteMDP
-from dprl_studies.harness import Experiment, Row, Rows, Setting, by, table_of
+from dprl_studies.harness import Experiment, Setting, by, table_of
 from dprl_studies.paper.contest import VALUES, blocks, mdp_seed
-
-__all__ = ["EXPERIMENT"]
 
 PROBLEMS: Final = {"small grid": (small_grid, 500), "forest": (forest, 1_000),
                    "dense chain": (dense_chain, 2_000)}  # fmt: skip
 DATASETS, N_MIN, DELTA, LEVEL, DRAWS, BOOTSTRAPPED = 400, 20, 0.05, 0.05, 200, 100
 CUT: Final = "terminal"
-Floats = NDArray[np.float64]
 
 
 def settings(quick: bool, seed: int) -> Sequence[Setting]:
@@ -176,8 +172,8 @@ def by_first_visits(
     """What first visits alone certify, int32 (S,), -1 where nothing; and its certified gain.
 
     The gate as it was before all visits counted, for comparison only: e-values of returns at first
-    visits on a grid of 1/400 (`dprl.certificate._evalue`), and a gain from how often episodes part
-    from the policy, paid for every set that could have been chosen (`dprl.certificate._reach`). The
+    visits on a grid of 1/400 (`dprl.certificate.evalues`), and a gain from how often episodes part
+    from the policy, paid for every set that could have been chosen (`dprl.certificate.gain`). The
     gate over cells of features still works like this.
 
     Args:

@@ -16,12 +16,11 @@ import numpy as np
 from dprl._core import plot
 from dprl.envs import open_grid, rooms, soft
 from dprl.envs.gridworld import DOORS, SIZE
+from dprl.logs.reading.tables import Row, Rows
 from dprl.planning.finite_mdp import FiniteMDP
-from dprl_studies.harness import Row, Rows, Setting
+from dprl_studies.harness import Setting
 from dprl_studies.paper.contest import SURE, contest, draw, summarise
 from dprl_studies.paper.contests import LAST, dprl, rivals
-
-__all__ = ["EXPERIMENT"]
 
 GRIDS = {"rooms": rooms, "open": open_grid, "soft": soft}
 N_MIN = (1, 2, 5, 10, 20, 30)

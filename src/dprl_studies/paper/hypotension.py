@@ -36,15 +36,13 @@ from dprl.errors import LogError, ParameterError
 from dprl.evaluation._evaluate import evaluate
 from dprl.evidence.behavior import Behavior
 from dprl.learners.continuous import DPRLContinuous
-from dprl.logs._files import Progress
 from dprl.logs.log import Log
-from dprl.policies._decisions import Kind
-from dprl.policies._protocol import is_drawn
+from dprl.logs.reading.files import Progress
+from dprl.logs.reading.tables import Row, Rows
+from dprl.policies.protocol import Kind, is_drawn
 from dprl_studies import icu
-from dprl_studies.harness import Experiment, Row, Rows, Setting
+from dprl_studies.harness import Experiment, Setting
 from dprl_studies.icu.simulation import MARK, frugal_treatment, true_value
-
-__all__ = ["CONTESTANTS", "judge", "on_tables", "reviewed"]
 
 GAMMA, RADIUS = 0.99, 10.0
 ENOUGH = 200

@@ -20,12 +20,11 @@ from dprl.envs.care import care_pathway
 from dprl.envs.forest import forest
 from dprl.envs.gridworld import rooms
 from dprl.evaluation._evaluate import evaluate
-from dprl.evaluation._result import ENOUGH
 from dprl.evaluation.estimators import ESTIMATORS
+from dprl.evaluation.result import ENOUGH
 from dprl.learners.discrete import DPRLDiscrete
-from dprl_studies.harness import Experiment, Row, Rows, Setting, by, table_of
-
-__all__ = ["EXPERIMENT"]
+from dprl.logs.reading.tables import Row, Rows
+from dprl_studies.harness import Experiment, Setting, by, table_of
 
 WORLDS = {"forest": (forest, 20), "care pathway": (care_pathway, 50), "rooms": (rooms, 20)}
 SIZES = {"forest": (200, 1_000), "care pathway": (200, 1_000), "rooms": (500,)}

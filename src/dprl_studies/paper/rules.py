@@ -27,25 +27,22 @@ from numpy.typing import NDArray
 
 from dprl._core import plot
 from dprl._core.database import connect
-from dprl._core.intervals import newcombe
+from dprl._core.inference import newcombe
 from dprl._core.table import Table
 from dprl.certificate._gate import gate
 from dprl.envs.point_mass import PointMass
 from dprl.errors import PackageError
 from dprl.learners.continuous import DPRLContinuous
-from dprl.learners.rules import Rules
+from dprl.learners.rules.learner import Rules
 from dprl.logs._io import from_arrays
 from dprl.logs.log import Log
-from dprl.policies._decisions import Kind
-from dprl.policies._protocol import is_drawn
-from dprl.policies._rule import Rule
+from dprl.logs.reading.tables import Row, Rows
+from dprl.policies.protocol import Kind, is_drawn
+from dprl.policies.rules.rule import Rule
 from dprl_studies import icu
-from dprl_studies.harness import Experiment, Row, Rows, Setting, by, table_of
-from dprl_studies.icu.simulation import frugal_treatment
-from dprl_studies.icu.yardsticks import best_constant
+from dprl_studies.harness import Experiment, Setting, by, table_of
+from dprl_studies.icu.simulation import best_constant, frugal_treatment
 from dprl_studies.paper.hypotension import learner as rival
-
-__all__ = ["SHAPES", "null_log", "on_data", "stroke_rows", "stroke_trial", "thinned"]
 
 SHAPES = ("linear", "steps", "waves", "drift", "surrogate")
 """The worlds in which actions do nothing, by how actions depend on the features.

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.logs.events import _load, build, explain, read_spec
-from dprl.logs.events._codes import may_overlap
-from dprl.logs.events._toml import find_lines
+from dprl.logs.events import build, explain, read_spec
+from dprl.logs.events import running as _load
+from dprl.logs.events.spec import find_lines
+from dprl.logs.events.spec_rules import may_overlap
 
 SPEC = """
 [source]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dprl.logs.events import _toml
+from dprl.logs.events import spec as _toml
 from dprl.logs.events.spec import Part
 
 pytest.importorskip("pyarrow", reason="pyarrow writes the sample in the schema of MEDS")

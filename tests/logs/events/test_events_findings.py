@@ -9,7 +9,7 @@ import pytest
 import dprl
 from dprl.errors import CutWarning, LabelWarning, LogError
 from dprl.logs.events import build, read_spec
-from dprl.logs.events._build_findings import code_findings
+from dprl.logs.events.findings import code_findings
 
 SPEC = """\
 [source]

@@ -10,10 +10,10 @@ import pytest
 
 import dprl
 from dprl.errors import DprlError
-from dprl.logs._dates import _moment
-from dprl.logs._text import Text
 from dprl.logs.events import SpecError, build, explain, read_spec
-from dprl.logs.events._moments import Written, moment
+from dprl.logs.events.moments import Written, moment
+from dprl.logs.reading.dates import _moment
+from dprl.logs.reading.text import Text
 
 SPEC = """\
 [source]

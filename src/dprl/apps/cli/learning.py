@@ -24,8 +24,6 @@ from dprl.evidence.neighbors.scales import SCALES
 from dprl.learners import registry
 from dprl.learners.registry import LEARNERS, Entry, Setting
 
-__all__ = ["FitOptions", "LearnerOptions", "check_cluster", "offer", "taken_by_fit", "takers"]
-
 SHARED = ("gamma", "cut")
 """Settings that every learner of dprl has, and their options once."""
 OF_COMMANDS = ("n_min", "radius", "seed")

@@ -10,49 +10,55 @@ import importlib
 import importlib.util
 import io
 import os
+import pkgutil
 import sys
+from typing import Any
 
 from cyclopts import CycloptsError
 
-from dprl._core.limits import shortage
-from dprl.apps.cli import (  # noqa: F401  (a command registers when its module is imported)
-    act,
-    audit,
-    build,
-    changes,
-    check,
-    completion,
-    demo,
-    doctor,
-    evaluate,
-    evidence,
-    explain,
-    export,
-    fit,
-    gate,
-    help,  # noqa: A004
-    init,
-    merge,
-    monitor,
-    report,
-    review,
-    sensitivity,
-    serve,
-    sign,
-    split,
-    sweep,
-    verify,
-)
-from dprl.apps.cli._app import app
-from dprl.apps.cli.console import complain, refuse
-from dprl.apps.cli.fit_sites import for_sites
+from dprl._core.disk import shortage
+from dprl._core.table import printable
+from dprl.apps import cli
+from dprl.apps.cli.console import app, complain, refuse
+from dprl.apps.cli.fitting import fit, for_sites
+from dprl.apps.cli.judging import sweep
 from dprl.apps.cli.learning import offer
-from dprl.apps.cli.options import settings
-from dprl.apps.cli.said import defaults_of, say_defaults
+from dprl.apps.cli.options import SETTINGS, settings
 from dprl.errors import DprlError, interruptible
 
-__all__ = ["app", "main"]
+# --- What dprl.toml sets that a user must be told: it may have been found in somebody's folder
 
+TO_BE_SAID = (
+    "out", "record", "verdicts", "audit", "temp", "log", "cds", "host", "port", "allow_host",
+    "token", "cases", "cluster", "require_signed",
+)  # fmt: skip
+"""Options that say where is written and who may ask: a file found in a folder sets none unsaid."""
+OF_SERVE = ("log", "log_states", "cds", "reload")
+"""The same of `dprl serve` alone: what `--log` names is written there, and read elsewhere."""
+
+
+def defaults_of(tables: Any, tokens: list[str]) -> dict[str, Any]:
+    """The defaults of the command that is asked for; [icu.build] is inside [icu]."""
+    for token in tokens:
+        if not isinstance(tables.get(token), dict):
+            break
+        tables = tables[token]
+    return {name.replace("-", "_"): v for name, v in tables.items() if not isinstance(v, dict)}
+
+
+def say_defaults(table: dict[str, Any], tokens: list[str]) -> None:
+    """Say which paths, hosts and the like come from the settings and not from the command."""
+    given = {t.partition("=")[0].removeprefix("--no-").removeprefix("--") for t in tokens}
+    for name in TO_BE_SAID + (OF_SERVE if tokens[:1] == ["serve"] else ()):
+        option = name.replace("_", "-")
+        if name in table and option not in given and name not in given:
+            complain(f"{SETTINGS} in this folder sets --{option}: {printable(table[name])}")
+
+
+# --- The command line
+
+for module in pkgutil.iter_modules(cli.__path__, f"{cli.__name__}."):
+    importlib.import_module(module.name)  # a command registers when its module is imported
 if importlib.util.find_spec("dprl_studies"):  # by name: nothing in dprl depends on the studies
     importlib.import_module("dprl_studies.commands")
 
@@ -73,7 +79,7 @@ def _run(tokens: list[str]) -> int:
         table = {} if defaults is None else defaults_of(defaults.data, tokens)
         as_json = as_json or bool(table.get("json"))
         say_defaults(table, tokens)
-        offer(tokens, table, {"fit": fit.fit, "sweep": sweep.sweep})
+        offer(tokens, table, {"fit": fit, "sweep": sweep})
         app.config = () if defaults is None else (defaults,)
         with interruptible():
             asked, line = for_sites(tokens) or (app, tokens)

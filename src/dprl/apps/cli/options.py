@@ -2,47 +2,283 @@
 
 from __future__ import annotations
 
+import contextlib
+import fnmatch
+import os
 import re
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 from cyclopts import App, Parameter, Token
 from cyclopts.config import Dict
 
-from dprl.apps._intended_use import TABLE, check_use
-from dprl.apps.cli.ranges import bins_of, words_of
-from dprl.apps.cli.reading import Partitions
+from dprl._core.database import connect
+from dprl.apps.cli.console import complain
+from dprl.apps.reports.intended_use import TABLE, check_use
 from dprl.errors import ParameterError
-from dprl.logs._reading import OPTIONS
-from dprl.logs.columns import NAMES, ROLES
+from dprl.logs.reading.options import OPTIONS
+from dprl.logs.roles import NAMES, ROLES
 
-__all__ = [
-    "SETTINGS",
-    "TREATMENTS",
-    "By",
-    "Cases",
-    "Cluster",
-    "Draws",
-    "FilesOfLog",
-    "Json",
-    "Level",
-    "LogOptions",
-    "MaybeLogOptions",
-    "MaybeWhole",
-    "OtherColumns",
-    "Partitions",
-    "Seed",
-    "Values",
-    "Whole",
-    "Wholes",
-    "columns_in_settings",
-    "log_options",
-    "numbers",
-    "settings",
-    "whole",
-]
+if TYPE_CHECKING:
+    from dprl.logs.reading.files import Progress
+
+
+# --- The cluster that a command works on
+
+
+@contextlib.contextmanager
+def working_on(cluster: str | None) -> Iterator[dict[str, Any]]:
+    """The argument `cluster` of what is called, if one is asked for: connected before any work."""
+    if cluster is None:
+        yield {}
+        return
+    from dprl._core.cluster import connect
+
+    with connect(cluster) as there:
+        there.workers()
+        yield {"cluster": there}
+
+
+# --- Logs that do not fit into memory: whether a command reads its log in parts, and how
+
+PER_ROW = 150
+"""About how many bytes of memory a row takes while a log is read and learned from."""
+
+
+@Parameter(name="*")
+@dataclass(kw_only=True)
+class ScanOptions:
+    """How much memory may be used, and whether the log is read in parts."""
+
+    out_of_core: Annotated[
+        bool | None,
+        Parameter(
+            help="Read Parquet files in parts, sorted on disk where needed: for logs larger than "
+            "memory. The policy is the same, byte for byte. By default chosen if the log would "
+            "not fit.",
+        ),
+    ] = None
+    memory_limit: Annotated[
+        str | None,
+        Parameter(
+            help="About how much memory may be used, such as 2GB; by default half of what is free. "
+            "A log that would need more is read in parts."
+        ),
+    ] = None
+    temp_folder: Annotated[
+        str | None,
+        Parameter(
+            help="Where a log in parts keeps its temporary files; by default the system's place "
+            "(TMPDIR)."
+        ),
+    ] = None
+
+    def in_parts(self, files: list[str], able: bool, learns: bool = True) -> bool:
+        """Whether the log is to be read in parts; a line says so if nobody asked for it.
+
+        Args:
+            files: The files of the log.
+            able: Whether the command can use a log in parts.
+            learns: Whether the command learns a policy. Default True.
+        """
+        from dprl._core.disk import available_memory, size_in_words
+        from dprl.logs.reading.scan import memory_of
+
+        limit = None if self.memory_limit is None else memory_of(self.memory_limit)
+        if self.out_of_core is not None:
+            if self.out_of_core and not able:
+                who = "only the learners dprl and confident read a log in parts, with"
+                raise ParameterError(
+                    f"{who if learns else 'a log in parts has'} one column of state labels and "
+                    "one of actions.",
+                    do="Leave --out-of-core out, or name one --state of labels, one --action, and "
+                    f"no {'--radius or ' * learns}--action-bins.",
+                )
+            return self.out_of_core
+        room = available_memory() if limit is None else limit
+        rows = rows_in(files) if able and room is not None else 0
+        if room is None or rows * PER_ROW <= room:
+            return False
+        free = "is free" if limit is None else "may be used"
+        complain(
+            f"note: {rows:,} rows need about {size_in_words(rows * PER_ROW)} of memory, and "
+            f"{size_in_words(room)} {free}: the log is read in parts (--out-of-core)."
+        )
+        return True
+
+    def arguments(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Keyword arguments of `dprl.scan`; what a log in parts does not have is refused."""
+        from dprl.logs.reading.scan import IN_MEMORY
+
+        given = [name for name in IN_MEMORY if options.get(name)]
+        if given:
+            raise ParameterError(
+                f"--{given[0]} is not possible with a log in parts.",
+                f"--{given[0]} {options[given[0]]}",
+                "Leave it out, or leave --out-of-core out.",
+            )
+        own = {name: value for name, value in options.items() if name not in IN_MEMORY}
+        return {**own, "memory": self.memory_limit, "folder": self.temp_folder}
+
+    @contextlib.contextmanager
+    def scanned(
+        self, files: list[str], options: Mapping[str, Any], tell: Progress
+    ) -> Iterator[Any]:
+        """The log in parts; its temporary files are removed at the end, however it comes."""
+        import dprl
+
+        arguments = self.arguments(options)
+        with ended_like_an_interrupt(), dprl.scan(files, **arguments, progress=tell) as parts:
+            yield parts
+
+    @contextlib.contextmanager
+    def checked(
+        self, files: list[str], options: Mapping[str, Any], tell: Progress
+    ) -> Iterator[Any]:
+        """What `dprl.check` finds in parts; temporary files are removed at the end."""
+        import dprl
+
+        arguments = self.arguments(options)
+        with ended_like_an_interrupt(), contextlib.ExitStack() as undo:
+            report = dprl.check(files, **arguments, progress=tell)
+            if isinstance(report.log, dprl.LogInParts):
+                undo.callback(report.log.close)
+            yield report
+
+
+def rows_in(files: list[str]) -> int:
+    """How many rows Parquet files have, from their ends; 0 if that is not easily known."""
+    import duckdb
+
+    from dprl.errors import LogError
+    from dprl.logs.reading.paths import literal, open_files
+
+    try:
+        named, kind = open_files(files)
+        if kind != "parquet":
+            return 0
+        real = [os.path.realpath(file) for file in named]
+        with connect(files=real) as con:
+            sql = "SELECT sum(num_rows) FROM parquet_file_metadata(?)"
+            row = con.execute(sql, [[literal(file) for file in real]]).fetchone()
+            return int(row[0] or 0) if row else 0
+    except (LogError, duckdb.Error):  # reading them will say what is wrong
+        return 0
+
+
+@contextlib.contextmanager
+def ended_like_an_interrupt() -> Iterator[None]:
+    """Let a request to end the program (SIGTERM) clean up first, as Ctrl-C does."""
+
+    def leave(number: int, frame: Any) -> None:
+        raise SystemExit(128 + number)
+
+    try:
+        before = signal.signal(signal.SIGTERM, leave)
+    except ValueError:  # not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+# --- --action-bins, --missing and --vary: what is asked of columns and settings, in words
+
+
+def bins_of(given: list[str] | None) -> Any:
+    """What --action-bins asks for, as `dprl.read` takes it: 4, '0,0.1' or 'COLUMN=0,0.1'."""
+    if not given:
+        return None
+    bins: dict[str, Any] = {}
+    for word in given:
+        name, equals, asked = word.rpartition("=")
+        if name in bins:
+            whose = f" for {name!r}" if equals else ""
+            raise ParameterError(f"--action-bins is given twice{whose}.", word, "Give it once.")
+        bins[name] = _ranges(asked, word)
+    if "" in bins and len(bins) > 1:
+        raise ParameterError(
+            "--action-bins names a column once, and once it does not.",
+            ", ".join(given),
+            "Name the column each time: --action-bins pressor=4 --action-bins bolus=0,500",
+        )
+    return bins.get("", bins)
+
+
+def words_of(given: list[str] | None) -> Any:
+    """What --missing asks for, as `dprl.read` takes it: 'flag', or 'COLUMN=flag' beside it."""
+    if not given:
+        return None
+    words: dict[str, str] = {}
+    for asked in given:
+        name, equals, word = asked.rpartition("=")
+        name = name if equals else "*"
+        if name in words:
+            whose = f" for {name!r}" if equals else ""
+            raise ParameterError(f"--missing is given twice{whose}.", asked, "Give it once.")
+        words[name] = word
+    return words["*"] if list(words) == ["*"] else words
+
+
+def _ranges(asked: str, word: str) -> Any:
+    """A number of ranges, or edges."""
+    try:
+        if "," not in asked:
+            return whole(asked.strip())
+        return [float(edge) for edge in asked.split(",") if edge.strip()]
+    except ValueError:
+        raise ParameterError(
+            "--action-bins is a number of ranges, or edges with commas between them.",
+            word,
+            "For example --action-bins 4, --action-bins 0,0.1,0.3 or --action-bins '5,'.",
+        ) from None
+
+
+def tried(pairs: Sequence[str]) -> dict[str, list[Any]]:
+    """NAME=VALUE,VALUE pairs as a dict of values to try: numbers, true, false, none, or words."""
+    by_name: dict[str, list[Any]] = {}
+    for pair in pairs:
+        name, sign, values = pair.partition("=")
+        name = name.strip().replace("-", "_")
+        if not (name and sign and values.strip()):
+            raise ParameterError(
+                f"what to vary is written NAME=VALUE,VALUE; got {pair!r}.",
+                do="--vary risk=0.01,0.05",
+            )
+        if name in by_name:
+            raise ParameterError(f"{name!r} is given twice.")
+        by_name[name] = [_value(word.strip()) for word in values.split(",")]
+    return by_name
+
+
+def _value(word: str) -> Any:
+    """A value of a setting as it is written on the command line."""
+    named = {"true": True, "false": False, "none": None}
+    if word.lower() in named:
+        return named[word.lower()]
+    if re.fullmatch(r"[+-]?[0-9]+", word):
+        return int(word)
+    try:
+        return float(word)
+    except ValueError:
+        return word
+
+
+# --- Options that say how a table is written, for commands that take some of them alone
+
+Decimal = Annotated[str | None, Parameter(help=OPTIONS["decimal"].metadata["help"])]
+Letters = Annotated[str | None, Parameter(help=OPTIONS["encoding"].metadata["help"])]
+Dates = Annotated[str | None, Parameter(help=OPTIONS["dates"].metadata["help"])]
+Labels = Annotated[str | None, Parameter(help=OPTIONS["labels"].metadata["help"])]
+Partitions = Annotated[bool, Parameter(help=OPTIONS["partitions"].metadata["help"], negative="")]
+
+
+# --- Options that commands share: column names, defaults from dprl.toml, NAME=VALUE pairs
 
 SETTINGS = "dprl.toml"
 
@@ -319,3 +555,52 @@ def columns_in_settings(command: str) -> dict[str, Any]:
 def intended_use() -> dict[str, str]:
     """The table [intended-use] of dprl.toml, checked; empty where there is none."""
     return check_use(_tables().get(TABLE), f"[{TABLE}] in {SETTINGS}")
+
+
+# --- Which columns a command reads for a policy: those given as options, or else the policy's own
+#
+# Column names in dprl.toml are for learning. For a policy that stores the columns it was fitted
+# on,
+# those are used instead, and one line says so where they differ; for a policy that stores none,
+# the
+# names in dprl.toml are used.
+
+
+def columns_for(policy: Any, asked: OtherColumns | None, command: str) -> dict[str, Any]:
+    """Columns by part, as `dprl.policies.loading.read_like` takes them; None: the policy's own."""
+    from dprl.policies.loading import own_columns
+
+    result: dict[str, Any] = dict(vars(asked or OtherColumns()))
+    result["missing"] = words_of(result["missing"])
+    in_settings = {k: v for k, v in columns_in_settings(command).items() if result.get(k) is None}
+    own = own_columns(policy)
+    if not own:
+        return {**result, **in_settings}
+    features = list(policy.space.feature_names)
+    used = {**own, "state": features} if features else own
+    others = [
+        f"{part} = {_shown(name)}, used is {_shown(used.get(part))} (--{part} overrides)"
+        for part, name in in_settings.items()
+        if not _same(used.get(part), name) and not _same(own.get(part), name)  # categories, gaps
+    ]
+    if others:
+        complain(f"{SETTINGS} differs from the policy's own columns: {'; '.join(others)}.")
+    return result
+
+
+def _names(name: Any) -> list[str]:
+    return [] if name is None else [name] if isinstance(name, str) else [str(n) for n in name]
+
+
+def _shown(name: Any) -> str:
+    names = _names(name)
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(map(repr, names[:3])) + more if names else "none"
+
+
+def _same(own: Any, in_settings: Any) -> bool:
+    """Whether the names, which may be patterns such as 'x_*', mean these columns."""
+    ours, patterns = _names(own), _names(in_settings)
+    return all(any(fnmatch.fnmatchcase(n, p) for p in patterns) for n in ours) and all(
+        any(fnmatch.fnmatchcase(n, p) for n in ours) for p in patterns
+    )

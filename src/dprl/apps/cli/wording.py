@@ -14,8 +14,6 @@ from typing import Any
 from dprl._core.words import Named, Said
 from dprl.errors import DprlError
 
-__all__ = ["error_in_options", "in_options"]
-
 NAMES = {
     "dprl.Rules": "--learner rules", "dprl.Confident": "--learner confident",
     "dprl.DPRLDiscrete": "--learner dprl", "dprl.DPRLContinuous": "--learner dprl",
@@ -32,7 +30,7 @@ ALIKE = {"value_range": "--lowest and --highest"}
 @functools.cache
 def _known() -> tuple[frozenset[str], frozenset[str]]:
     """All options of all commands, and all commands."""
-    from dprl.apps.cli.main import app  # where every command is registered
+    from dprl.apps.cli.console import app
 
     commands = [name for name in app if not name.startswith("-")]
     options: set[str] = set()

@@ -12,23 +12,14 @@ from typing import TYPE_CHECKING
 from dprl._core.lazy import attach
 
 if TYPE_CHECKING:
-    from dprl.apps.figures._figure import Figure as Figure
-    from dprl.apps.figures._judged import balance as balance
-    from dprl.apps.figures._judged import calibration as calibration
-    from dprl.apps.figures._judged import sensitivity as sensitivity
-    from dprl.apps.figures._judged import sweep as sweep
-    from dprl.apps.figures._learned import value_by_size as value_by_size
-    from dprl.apps.figures._map import policy_map as policy_map
-    from dprl.apps.figures._suggested import forest as forest
-    from dprl.apps.figures._suggested import rule_tree as rule_tree
+    from dprl.apps.figures.drawn import balance as balance
+    from dprl.apps.figures.drawn import calibration as calibration
+    from dprl.apps.figures.drawn import forest as forest
+    from dprl.apps.figures.drawn import policy_map as policy_map
+    from dprl.apps.figures.drawn import rule_tree as rule_tree
+    from dprl.apps.figures.drawn import sensitivity as sensitivity
+    from dprl.apps.figures.drawn import sweep as sweep
+    from dprl.apps.figures.drawn import value_by_size as value_by_size
+    from dprl.apps.figures.figure import Figure as Figure
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "_figure": ("Figure",),
-        "_judged": ("balance", "calibration", "sensitivity", "sweep"),
-        "_learned": ("value_by_size",),
-        "_map": ("policy_map",),
-        "_suggested": ("forest", "rule_tree"),
-    },
-)
+__getattr__, __dir__, __all__ = attach(__name__)

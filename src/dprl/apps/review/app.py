@@ -1,17 +1,20 @@
 """The review page: plain HTML over HTTP, with no script in it.
 
 Everything lives under a path that begins with the token, so there is no cookie that another server
-on this machine could see. Forms carry a second secret, and the guard of `dprl.apps._web` lets them
+on this machine could see. Forms carry a second secret, and the guard of `dprl.apps.web` lets them
 come from our own pages only.
 """
 
 from __future__ import annotations
 
+# Apart: a server, kept from commands that do not serve.
+import os
 import secrets
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote
 
 from starlette.applications import Starlette
@@ -23,19 +26,164 @@ from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Re
 from starlette.routing import Route
 
 from dprl._core import html as pages
-from dprl.apps._change import Change
-from dprl.apps._changes import Described
-from dprl.apps._web import Guard, same, token_in_path
-from dprl.apps.review.export import Exported, write_approved
+from dprl._core.checks import check_whole
+from dprl._core.disk import check_target, expand_paths
+from dprl.apps.reports.changes import Change, Described, describe_changes
 from dprl.apps.review.narrowing import Shown, fields_of, kept_words, look, words_of
-from dprl.apps.review.verdicts import NotStoredError, Verdict, Verdicts, statuses, tidy_name, who
+from dprl.apps.review.verdicts import (
+    Exported,
+    NotStoredError,
+    Verdict,
+    Verdicts,
+    nothing_judged,
+    statuses,
+    tidy_name,
+    who,
+    write_approved,
+)
+from dprl.apps.web import Guard, same, token_in_path
 from dprl.errors import DprlError, ParameterError, PolicyError
-from dprl.learners.held_out import HeldOut
-from dprl.logs._gaps import GONE
-from dprl.policies._rule import days_told
-from dprl.policies._rule_words import rules_of
+from dprl.evaluation._evaluate import evaluate
+from dprl.evaluation.subgroups import columns_by
+from dprl.learners.rules.held_out import HeldOut
+from dprl.logs.encoding.gaps import GONE
+from dprl.logs.log import Log
+from dprl.policies.loading import read_like
+from dprl.policies.protocol import DeferringPolicy
+from dprl.policies.rules.rule import days_told
+from dprl.policies.rules.text import rules_of
 
-__all__ = ["review_app"]
+if TYPE_CHECKING:
+    from dprl.logs.reading.files import Progress
+
+
+# --- `dprl review`: changes described by a log, verdicts opened, a page served or an export
+
+
+@dataclass(frozen=True)
+class Review:
+    """An open review: the changes, the verdicts so far, and where the approved policy goes.
+
+    Attributes:
+        described: The changes of the policy, described with the help of a log.
+        verdicts: The reviewers' verdicts.
+        out: File for the approved policy.
+        needs: Number of reviewers who must agree on a change.
+        half: The half of the training log that certified rules; None where rules cannot be
+            narrowed.
+        unread: Why they cannot, in words.
+    """
+
+    described: Described
+    verdicts: Verdicts
+    out: Path
+    needs: int
+    half: HeldOut | None = None
+    unread: str = ""
+
+    def export(self) -> Exported:
+        """Write the approved policy and the audit trail."""
+        return write_approved(self.described, self.verdicts, self.out, self.needs)
+
+    def app(self, token: str, host: str, names: tuple[str, ...], cases: bool = False) -> Any:
+        """The review page as an ASGI application; `cases` adds similar training episodes."""
+        return review_app(
+            self.described, self.verdicts, self.out,
+            token=token, needs=self.needs, host=host, names=names, cases=cases, half=self.half,
+            unread=self.unread,
+        )  # fmt: skip
+
+
+def open_review(
+    policy: DeferringPolicy,
+    path: str | os.PathLike[str],
+    log: list[str],
+    *,
+    verdicts: Path | None,
+    out: Path,
+    needs: int,
+    columns: Mapping[str, Any],
+    progress: Progress,
+    training: list[str] | None = None,
+    narrowing: bool = True,
+    by: list[str] | None = None,
+    exporting: bool = False,
+) -> Review:
+    """Open a review; everything is checked before anything is written.
+
+    Rules can be narrowed where `training` names the log that the policy was fitted on, or `log` is
+    that log; the scores are computed here, unless `narrowing` is False. `by` names columns that
+    make subgroups, which need a log that the policy has not seen. With `exporting` there must be
+    verdicts already.
+    """
+    check_whole("--needs", needs, 1)
+    if not out.parent.is_dir() or out.is_dir() or out.resolve() == Path(path).resolve():
+        raise ParameterError(
+            f"the approved policy cannot be written to {str(out)!r}.",
+            do="Name with --out a file in a folder that exists, and not the policy itself.",
+        )
+    file = Path(path).with_suffix(".review.sqlite") if verdicts is None else verdicts
+    audit = out.with_name(out.stem + "-audit.csv")
+    inputs = expand_paths(path, *log, *(training or ()))
+    verdict_files = {
+        file.resolve(),
+        *(file.with_name(file.name + x).resolve() for x in ("-wal", "-shm")),
+    }
+    if {out.resolve(), audit.resolve()} & (inputs | verdict_files) or verdict_files & inputs:
+        raise ParameterError(
+            "a file that is read or holds verdicts would be overwritten.",
+            f"--out {str(out)!r}, its audit {audit.name!r}, --verdicts {str(file)!r}",
+            "Name other files.",
+        )
+    check_target(out, audit)
+    if file.exists() and not file.is_file():
+        raise ParameterError(
+            f"{str(file)!r} is no file that could hold verdicts.",
+            do="Name another one with --verdicts.",
+        )
+    data = read_like(policy, log, progress, **columns)
+    half, unread = None, ""
+    if narrowing:
+        half, unread = _half(policy, data, training, columns, progress)
+    subgroups = None
+    if by:
+        subgroups = evaluate(policy, data, by=columns_by(by, data), progress=progress).subgroups
+    progress("describing the changes", 0.0)
+    described = replace(describe_changes(policy, data), subgroups=subgroups)
+    keys = [c.key for c in described.changes]
+    if exporting and not file.exists():
+        raise nothing_judged(file)
+    given = Verdicts(file, policy.digest(), keys, data.digest())
+    return Review(described, given, out, needs, half, unread)
+
+
+def _half(
+    policy: DeferringPolicy,
+    data: Log,
+    training: list[str] | None,
+    columns: Mapping[str, Any],
+    progress: Progress,
+) -> tuple[HeldOut | None, str]:
+    """The half that certified rules, or why there is none to ask."""
+    ruled = rules_of(policy)
+    if ruled is None:
+        if training:
+            raise ParameterError(
+                "--training is for narrowing rules, and this policy has none.", do="Leave it out."
+            )
+        return None, ""
+    if training:
+        read = read_like(policy, training, progress, **{**columns, "also": ()})
+        return HeldOut.of(ruled, read, progress=progress), ""
+    if policy.provenance.get("log") != data.digest():
+        return None, "To narrow a rule, open this review with --training and the training log."
+    try:
+        return HeldOut.of(ruled, data, progress=progress), ""
+    except PolicyError as error:
+        return None, f"Rules cannot be narrowed here: {error.what}"
+
+
+# --- The review page: plain HTML over HTTP, with no script in it
 
 BODY = 64 * 1024
 NAME_COOKIE = "dprl_reviewer"

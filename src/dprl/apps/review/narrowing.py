@@ -1,8 +1,8 @@
 """Narrowing a rule on the review page: the form, what the held-out half says, and what is kept.
 
 A reviewer changes thresholds, leaves out labels or asks one more feature, and sees what the half
-that certified says of the narrower rule (`dprl.learners.held_out`). A verdict on it carries its
-conditions and the facts that were seen, so that the approved policy can be written without the
+that certified says of the narrower rule (`dprl.learners.rules.held_out`). A verdict on it carries
+its conditions and the facts that were seen, so that the approved policy can be written without the
 training log, and says what the reviewer saw.
 """
 
@@ -16,9 +16,10 @@ from typing import Any
 
 from dprl._core.table import to_json_value
 from dprl.errors import DprlError, LogError, ParameterError
-from dprl.learners.held_out import HeldOut
-from dprl.logs._dates import day_of, on_day
-from dprl.policies._rule import (
+from dprl.learners.rules.held_out import HeldOut
+from dprl.logs.reading.dates import day_of, on_day
+from dprl.policies.rules.policy import RulePolicy
+from dprl.policies.rules.rule import (  # fmt: skip
     WITH_LABELS,
     WITH_NUMBER,
     Condition,
@@ -27,19 +28,8 @@ from dprl.policies._rule import (
     day_words,
     days_told,
     number_words,
-)  # fmt: skip
-from dprl.policies._rule_words import RuleRecord, record_of
-from dprl.policies.rules import RulePolicy
-
-__all__ = [
-    "Narrowing",
-    "Shown",
-    "fields_of",
-    "kept_words",
-    "look",
-    "read_kept",
-    "words_of",
-]
+)
+from dprl.policies.rules.text import RuleRecord, record_of
 
 
 @dataclass(frozen=True)

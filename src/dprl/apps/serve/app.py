@@ -7,11 +7,14 @@ larger ones on a thread, so that other requests need not wait.
 
 from __future__ import annotations
 
+# Apart: what is answered, apart from how the process lives.
 import asyncio
 import contextlib
+import re
 import time
+import uuid
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -21,24 +24,81 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from dprl.apps._web import CALLER, Guard
 from dprl.apps.serve.answers import StateError
-from dprl.apps.serve.audit import MOVED, line_of
-from dprl.apps.serve.feedback import cards_given, marked, read_feedback
-from dprl.apps.serve.hooks import Hooks
-from dprl.apps.serve.kept import Kept
+from dprl.apps.serve.audit import MOVED, Journal, Records, line_of
+from dprl.apps.serve.hooks import Hooks, cards_given, marked, read_feedback
 from dprl.apps.serve.lifecycle import Lifecycle
 from dprl.apps.serve.metrics import Metrics
 from dprl.apps.serve.openapi import MOST
-from dprl.apps.serve.records import Records
 from dprl.apps.serve.replies import Json, RefusedError, error_reply, members, odd, read_body
-from dprl.apps.serve.request_log import REQUEST, RequestLog
-from dprl.apps.serve.served import Served
+from dprl.apps.serve.served import Kept, Served
 from dprl.apps.serve.tokens import Tokens
+from dprl.apps.web import CALLER, Guard
 from dprl.errors import DprlError
-from dprl.policies._protocol import DeferringPolicy
+from dprl.policies.protocol import DeferringPolicy
 
-__all__ = ["serve_app"]
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+
+# --- Around every request: its id, its line in the log, and its count
+
+REQUEST = "dprl.request"
+"""Key in an ASGI scope: the id of the request."""
+BROKEN_OFF = 499
+"""What is noted as the status of a request that was broken off before it was answered."""
+ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
+
+
+class RequestLog:
+    """Passes requests on, gives each an id, counts it and writes it to the log; refused ones too.
+
+    Args:
+        app: The application.
+        metrics: Where requests are counted.
+        journal: The log; None where there is none.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, journal: Journal | None) -> None:
+        self.app, self.metrics, self.journal = app, metrics, journal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and note what became of it."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begin, code = time.perf_counter(), BROKEN_OFF
+        given = next((v for k, v in scope["headers"] if k == b"x-request-id"), b"")
+        name = given if ID.fullmatch(given) else uuid.uuid4().hex.encode()
+        scope[REQUEST] = name.decode()
+
+        async def send_noting_status(message: Message) -> None:
+            nonlocal code
+            if message["type"] == "http.response.start":
+                code = message["status"]
+                headers = [*message.get("headers", ()), (b"x-request-id", name)]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_noting_status)
+        except Exception:
+            code = 500
+            raise
+        finally:
+            seconds = time.perf_counter() - begin
+            self.metrics.asked(scope["path"], code, seconds)
+            if self.journal is not None:
+                client, caller = scope.get("client") or ("", 0), scope.get(CALLER)
+                self.journal.put({
+                    "event": "request", "request": name.decode(),
+                    **({"caller": caller} if caller else {}), "address": client[0],
+                    "method": scope["method"][:20], "path": scope["path"][:200], "code": code,
+                    "seconds": round(seconds, 6),
+                })  # fmt: skip
+
+
+# --- The service: JSON over HTTP
 
 AT_ONCE = 16
 """Largest number of states that are answered without a thread."""

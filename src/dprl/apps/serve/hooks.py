@@ -1,7 +1,7 @@
-"""The service as CDS Hooks 2.0 has it: discovery and cards (feedback: `dprl.apps.serve.feedback`).
+"""The service as CDS Hooks 2.0 has it: discovery and cards (feedback: `dprl.apps.serve.hooks`).
 
 One service is offered. Its state is made from the observations that the caller fetched beforehand,
-or from the context of the call (`dprl.apps.serve.fhir`). Where the policy defers there is no card:
+or from the context of the call (`dprl.apps.serve.hooks`). Where the policy defers there is no card:
 that is how a service says that it has nothing to say. A card carries one suggestion, without
 actions to carry out: a person decides.
 
@@ -10,25 +10,441 @@ Reference: https://cds-hooks.hl7.org/2.0/
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import tomllib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from dprl._core.words import either, worded
 from dprl.apps.serve.answers import Answers
-from dprl.apps.serve.feedback import identifier
-from dprl.apps.serve.fhir import ONE, LackingError, Source
 from dprl.apps.serve.replies import RefusedError, odd
 from dprl.errors import DprlError, ParameterError
-from dprl.logs._categories import TRUTH
-from dprl.logs._gaps import GONE
+from dprl.logs.encoding.categories import TRUTH
+from dprl.logs.encoding.gaps import GONE
 
-__all__ = ["Call", "Hooks"]
+# --- Feedback on cards: read as CDS Hooks 2.0 has it, and compared with the cards that were given
+#
+# Which cards were given is in the audit, whatever process gave them. Feedback on another card is
+# stored all the same (an older audit may hold the card), and marked.
+
+MOST_FEEDBACK, COMMENT = 100, 4000
+BLOCK, FAR_BACK = 1 << 20, 1 << 28
+"""Bytes of the audit that are read at once, and that are looked through at most, from its end."""
+OUTCOMES = ("accepted", "overridden")
+SHAPE = "See 'Feedback' in CDS Hooks 2.0, and GET /openapi.json."
+
+
+def read_feedback(body: Mapping[str, Any], service: str) -> list[dict[str, Any]]:
+    """What is to be stored of feedback; a RefusedError (400) where it has another shape.
+
+    Args:
+        body: The body of the request.
+        service: The id of the service.
+    """
+    given = body.get("feedback")
+    if not isinstance(given, list) or not 1 <= len(given) <= MOST_FEEDBACK:
+        raise _odd(f"'feedback' must be an array of 1 to {MOST_FEEDBACK} entries.", "feedback")
+    return [{"service": service, **_entry(one, f"feedback[{i}]")} for i, one in enumerate(given)]
+
+
+def _entry(given: Any, where: str) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise _odd("feedback must be an object.", where)
+    entry: dict[str, Any] = {"card": _own_id(given.get("card"), f"{where}.card")}
+    entry["outcome"] = given.get("outcome")
+    if entry["outcome"] not in OUTCOMES:
+        raise _odd("the outcome must be 'accepted' or 'overridden'.", f"{where}.outcome")
+    entry["outcome_time"] = _moment(given.get("outcomeTimestamp"), f"{where}.outcomeTimestamp")
+    accepted, place = given.get("acceptedSuggestions"), f"{where}.acceptedSuggestions"
+    if entry["outcome"] == "accepted":
+        if not isinstance(accepted, list) or not 1 <= len(accepted) <= MOST_FEEDBACK:
+            raise _odd("an accepted card needs the suggestions that were accepted.", place)
+        entry["suggestions"] = [
+            _own_id(one.get("id") if isinstance(one, Mapping) else None, f"{place}[{i}].id")
+            for i, one in enumerate(accepted)
+        ]
+        if given.get("overrideReason") is not None:
+            raise _odd("an accepted card has no reason for not following it.",
+                       f"{where}.overrideReason")  # fmt: skip
+        return entry
+    if accepted:
+        raise _odd("an overridden card has no accepted suggestions.", place)
+    if given.get("overrideReason") is not None:
+        entry["override"] = _override(given["overrideReason"], f"{where}.overrideReason")
+    return entry
+
+
+def _override(given: Any, where: str) -> dict[str, str]:
+    reason = given.get("reason", {}) if isinstance(given, Mapping) else None
+    if not isinstance(given, Mapping) or not isinstance(reason, Mapping):
+        raise _odd("an override reason must be an object with 'reason' or 'userComment'.", where)
+    texts = {
+        **{k: reason[k] for k in ("code", "system", "display") if k in reason},
+        **({"comment": given["userComment"]} if "userComment" in given else {}),
+    }
+    for name, text in texts.items():
+        if not isinstance(text, str) or len(text) > COMMENT:
+            raise _odd(f"{name!r} must be text of at most {COMMENT:,} characters.", where)
+    if "code" not in texts and not texts.get("comment"):
+        raise _odd("an override reason needs the code of a reason, or a comment.", where)
+    return texts
+
+
+def _odd(what: str, where: str) -> RefusedError:
+    """The refusal of feedback that has another shape than the specification's."""
+    return RefusedError(400, "feedback", DprlError(what, where, SHAPE))
+
+
+def identifier(given: Any) -> str:
+    """An id as UUIDs are written; a ValueError for anything else: ids must be found again."""
+    if not isinstance(given, str) or len(given) > 45:
+        raise ValueError
+    return str(uuid.UUID(given))
+
+
+def _own_id(given: Any, where: str) -> str:
+    try:
+        return identifier(given)
+    except ValueError:
+        raise _odd("an id must be a UUID.", where) from None
+
+
+def _moment(given: Any, where: str) -> str:
+    try:
+        if not isinstance(given, str) or "T" not in given or len(given) > 40:
+            raise ValueError
+        time = datetime.fromisoformat(given)
+        if time.tzinfo is None:
+            raise ValueError
+        return time.astimezone(UTC).isoformat()
+    except (ValueError, OverflowError):
+        raise _odd("a time must be written as 2021-12-11T10:05:31Z.", where) from None
+
+
+# -- the cards that were given ---------------------------------------------------------------------
+
+
+def cards_given(
+    path: str | os.PathLike[str], asked: Collection[str]
+) -> tuple[dict[str, str], bool]:
+    """Card → its suggestion ('' where it had none), for those of the ids `asked` that were given.
+
+    The audit is read from its end, at most FAR_BACK bytes of it, until all of them are there.
+
+    Returns:
+        The cards, and whether any other was certainly not given: the whole audit was read.
+    """
+    cards: dict[str, str] = {}
+    wanted = re.compile(b"|".join(re.escape(f'"card":"{card}"'.encode()) for card in asked))
+    with Path(path).open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        first, rest = max(0, end - FAR_BACK), b""
+        while end > first and len(cards) < len(asked):
+            begin = max(first, end - BLOCK)
+            file.seek(begin)
+            block = file.read(end - begin) + rest
+            head, _, whole = block.partition(b"\n") if begin else (b"", b"", block)
+            rest, end = head, begin
+            if wanted.search(whole):
+                for line in whole.split(b"\n"):
+                    if wanted.search(line):
+                        _add_card(line, cards)
+    return cards, first == 0
+
+
+def _add_card(line: bytes, cards: dict[str, str]) -> None:
+    """Note the card that a line of the audit says was given."""
+    try:
+        entry = json.loads(line)
+    except ValueError:  # a line that a crash cut short
+        return
+    if isinstance(entry, dict) and entry.get("event") in ("answer", "no answer"):
+        cards[str(entry["card"])] = str(entry.get("suggestion", ""))
+
+
+def marked(
+    entries: list[dict[str, Any]], cards: Mapping[str, str], whole: bool
+) -> list[dict[str, Any]]:
+    """Entries of feedback with "given": whether their card, and its suggestion, was given here.
+
+    Args:
+        entries: What `read_feedback` returned.
+        cards: The cards that were given, each with its suggestion.
+        whole: Whether any other card was certainly not given; else "given" is None.
+    """
+    result = []
+    for entry in entries:
+        given: bool | None = None
+        if entry["card"] in cards:
+            own = cards[entry["card"]]
+            given = all(one == own for one in entry.get("suggestions", ()))
+        elif whole:
+            given = False
+        result.append({**entry, "given": given})
+    return result
+
+
+# --- One value of a state, taken from what a hospital's system sends: an observation, or the
+# context
+#
+# Nothing is guessed. An observation counts only if it is final (or amended, corrected), has the
+# code
+# that was asked for, belongs to the patient whom the call is about, says its time with a zone,
+# and
+# has the unit that was asked for, of UCUM. Of several the latest is taken; where two are the
+# latest
+# and differ, none is.
+
+FINAL = ("final", "amended", "corrected")
+PLAIN = ("valueString", "valueInteger", "valueBoolean", "valueDateTime")
+UCUM = "http://unitsofmeasure.org"
+ONE, ANY = "1", "any"
+"""How a file says that values have no unit, and that they never are too old."""
+PATIENT = re.compile(r"(?:https?://[^\s?#]+/)?Patient/([^/\s]+)(?:/_history/[^/\s]+)?")
+"""A reference to a patient: relative or an address, with or without a version."""
+HARMLESS = ("warning", "information")
+"""How severe an issue may be that a system reports beside what it found."""
+AHEAD = timedelta(minutes=5)
+"""How far the clock of the caller may be ahead of ours."""
+
+
+class LackingError(Exception):
+    """There is no value that may be used; the text says why, and holds no value."""
+
+
+class AbsentError(LackingError):
+    """Nothing was measured, or too long ago: in a log this is a gap."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where one value of a state comes from.
+
+    Attributes:
+        name: The feature or column; '' where the state is one label.
+        code: Code of the observation, `system|code`; '' where the value is in the context.
+        unit: Unit that the value must have, as UCUM writes it; '1' for values without a unit.
+        context: Name of the member of the call's context; '' where it is an observation.
+        max_age: Hours after which a value is too old; None where it never is.
+        gaps: Whether a value that is absent, or too old, is a gap, as in the log; else there is no
+            suggestion.
+    """
+
+    name: str
+    code: str = ""
+    unit: str = ONE
+    context: str = ""
+    max_age: float | None = None
+    gaps: bool = False
+
+    @classmethod
+    def of(cls, name: str, given: Any) -> Source:
+        """A source as a file describes it; a ParameterError says what is wrong with it."""
+        where = f"[features.{name}]" if name else "[state]"
+        if not isinstance(given, Mapping):
+            raise ParameterError(f"{where} must be a table.", do=_HOW)
+        texts = {k: given.get(k, "") for k in ("code", "unit", "context")}
+        odd = [k for k in given if k not in (*texts, "max_age", "gaps")]
+        odd += [k for k, v in texts.items() if not isinstance(v, str)]
+        age = given.get("max_age")
+        if age not in (None, ANY) and (type(age) not in (int, float) or not 0 < age < 1e6):
+            odd.append("max_age")
+        if not isinstance(given.get("gaps", False), bool):
+            odd.append("gaps")
+        if odd:
+            raise ParameterError(f"{where} has an odd {odd[0]!r}.", do=_HOW)
+        if bool(texts["code"]) == bool(texts["context"]):
+            raise ParameterError(f"{where} needs either 'code' or 'context'.", do=_HOW)
+        system, bar, code = texts["code"].partition("|")
+        if texts["code"] and not (system and bar and code and "&" not in code):
+            raise ParameterError(
+                f"{where} needs a code with its system; got {texts['code'][:60]!r}.",
+                do="Write it as http://loinc.org|8480-6.",
+            )
+        for key, given_so, way_out in (("unit", texts["unit"], ONE), ("max_age", age, ANY)):
+            if texts["context"] and key in given:
+                raise ParameterError(f"{where}: {key!r} means nothing with 'context'.", do=_HOW)
+            if texts["code"] and given_so in (None, ""):
+                raise ParameterError(
+                    f"{where} needs {key!r}: without it any value would do.",
+                    do=f'Write {key} = "{way_out}" if that is meant.',
+                )
+        limit = None if age in (None, ANY) else float(age)
+        gaps = given.get("gaps", False)
+        return cls(name, texts["code"], texts["unit"] or ONE, texts["context"], limit, gaps)
+
+    @property
+    def key(self) -> str:
+        """Key of the prefetched data."""
+        return self.name or "state"
+
+    @property
+    def query(self) -> str:
+        """The query that the caller is asked to run beforehand."""
+        patient = "{{context.patientId}}"
+        status = ",".join(FINAL)
+        return (
+            f"Observation?patient={patient}&code={self.code}&status={status}&_sort=-date&_count=1"
+        )
+
+    def value(self, context: Mapping[str, Any], data: Any, now: datetime) -> Any:
+        """The value, None for a gap; a LackingError where there is none that may be used."""
+        try:
+            return self._value(context, data, now)
+        except AbsentError:
+            if self.gaps:
+                return None
+            raise
+
+    def _value(self, context: Mapping[str, Any], data: Any, now: datetime) -> Any:
+        if self.context:
+            if context.get(self.context) is None:
+                raise AbsentError(f"the context has no {self.context}")
+            return context[self.context]
+        why = _unanswered(data)
+        if why:  # what was not looked up is no gap: it may have been measured
+            raise LackingError(f"{why} {self.key}")
+        patient = context.get("patientId")
+        usable = [(self._time(o), o) for o in _observations(data) if self._usable(o, patient)]
+        if not usable:
+            raise AbsentError(f"there is no final value of {self.key}")
+        time = max(time for time, _ in usable)
+        if time - now > AHEAD:
+            raise LackingError(f"the value of {self.key} lies in the future")
+        if self.max_age is not None and now - time > timedelta(hours=self.max_age):
+            raise AbsentError(f"the value of {self.key} is older than {self.max_age:g} hours")
+        value, *others = [self._read(o) for observed, o in usable if observed == time]
+        if any(other != value for other in others):
+            raise LackingError(f"the latest values of {self.key} are of the same time and differ")
+        return value
+
+    def _usable(self, observation: Mapping[str, Any], patient: Any) -> bool:
+        """Whether it is what was asked for; a LackingError where it is not this patient's."""
+        system, _, code = self.code.partition("|")
+        codings = _part(observation, "code").get("coding")
+        matches = isinstance(codings, list) and any(
+            isinstance(c, Mapping) and c.get("system") == system and c.get("code") == code
+            for c in codings
+        )
+        if observation.get("status") not in FINAL or not matches:
+            return False
+        subject = _part(observation, "subject").get("reference")
+        if not isinstance(subject, str):
+            raise LackingError(f"the value of {self.key} does not say whose it is")
+        match = PATIENT.fullmatch(subject)
+        if match is None or match[1] != patient:
+            raise LackingError(f"the value of {self.key} belongs to another patient")
+        return True
+
+    def _time(self, observation: Mapping[str, Any]) -> datetime:
+        """When it was observed; without a time it might be the latest, so none is skipped."""
+        time = _time(observation)
+        if time is None:
+            raise LackingError(f"a value of {self.key} does not come with its time")
+        if time.tzinfo is None:
+            raise LackingError(f"the time of a value of {self.key} has no time zone")
+        return time
+
+    def _read(self, observation: Mapping[str, Any]) -> Any:
+        if "valueQuantity" in observation:
+            quantity = _part(observation, "valueQuantity")
+            value, unit = quantity.get("value"), quantity.get("code", "")
+            bare = not any(quantity.get(k) for k in ("code", "unit", "system"))
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise LackingError(f"the value of {self.key} is no number")
+            if quantity.get("comparator"):
+                raise LackingError(f"the value of {self.key} is only a bound")
+            if bare and self.unit == ONE:
+                return value
+            if unit != self.unit:
+                raise LackingError(f"the value of {self.key} has another unit than {self.unit!r}")
+            if quantity.get("system") != UCUM:
+                raise LackingError(f"the unit of the value of {self.key} is not one of UCUM")
+            return value
+        if self.unit != ONE:
+            raise LackingError(f"the value of {self.key} has no unit")
+        for name in PLAIN:
+            if name in observation:
+                return observation[name]
+        codings = _part(observation, "valueCodeableConcept").get("coding")
+        if isinstance(codings, list) and len(codings) == 1 and isinstance(codings[0], Mapping):
+            code = codings[0].get("code")
+            if isinstance(code, str):
+                return code
+        raise LackingError(f"the observation of {self.key} has no value that can be read")
+
+
+_HOW = "See 'Answer a hospital's system' in the documentation."
+
+
+def _part(resource: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = resource.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
+def _unanswered(data: Any) -> str:
+    """Why prefetched data are no answer to a query, up to the name of the value; '' where they are.
+
+    Null and a bundle without entries are an answer: nothing is there. A report of the caller's own
+    system that the query failed is not, nor is anything else than observations.
+    """
+    if data is None:
+        return ""
+    kind = data.get("resourceType") if isinstance(data, Mapping) else None
+    if kind == "OperationOutcome":
+        return "the caller's system could not look up the value of"
+    if kind not in ("Observation", "Bundle"):
+        return "what was fetched beforehand is no observation of"
+    entries = data.get("entry")
+    for entry in entries if isinstance(entries, list) else ():
+        resource = entry.get("resource") if isinstance(entry, Mapping) else None
+        if isinstance(resource, Mapping) and resource.get("resourceType") == "OperationOutcome":
+            issues = resource.get("issue")
+            if not isinstance(issues, list) or not all(
+                isinstance(issue, Mapping) and issue.get("severity") in HARMLESS for issue in issues
+            ):
+                return "the caller's system could not look up the value of"
+    if not entries and data.get("total", 0) not in (None, 0):
+        return "the bundle counts observations and has none of"
+    return ""
+
+
+def _observations(data: Any) -> Iterator[Mapping[str, Any]]:
+    """The observations in prefetched data: one resource, or a bundle of them."""
+    if not isinstance(data, Mapping):
+        return
+    if data.get("resourceType") == "Observation":
+        yield data
+    entries = data.get("entry")
+    if data.get("resourceType") == "Bundle" and isinstance(entries, list):
+        for entry in entries:
+            resource = entry.get("resource") if isinstance(entry, Mapping) else None
+            if isinstance(resource, Mapping) and resource.get("resourceType") == "Observation":
+                yield resource
+
+
+def _time(observation: Mapping[str, Any]) -> datetime | None:
+    """When the observation was made; None where it does not say."""
+    period = _part(observation, "effectivePeriod")
+    for given in (
+        observation.get("effectiveDateTime"), observation.get("effectiveInstant"),
+        period.get("end"), observation.get("issued"),
+    ):  # fmt: skip
+        if isinstance(given, str):
+            try:
+                return datetime.fromisoformat(given)
+            except ValueError:
+                return None
+    return None
+
+
+# --- The service as CDS Hooks 2.0 has it: discovery and cards (feedback: `dprl.apps.serve.hooks`)
 
 SUMMARY = 139
 """Largest number of characters of a card's summary: fewer than 140."""

@@ -12,12 +12,10 @@ from importlib.resources import files
 from typing import Any
 
 from dprl._core.version import __version__
-from dprl.apps.serve.feedback import COMMENT, MOST_FEEDBACK, OUTCOMES
-from dprl.apps.serve.rows import Column, columns_of
-from dprl.logs._dates import on_day
-from dprl.policies._protocol import DeferringPolicy
-
-__all__ = ["MOST", "description"]
+from dprl.apps.serve.answers import Column, columns_of
+from dprl.apps.serve.hooks import COMMENT, MOST_FEEDBACK, OUTCOMES
+from dprl.logs.reading.dates import on_day
+from dprl.policies.protocol import DeferringPolicy
 
 MOST = 1000
 """Largest number of states in one request."""

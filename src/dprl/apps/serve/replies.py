@@ -11,8 +11,6 @@ from starlette.responses import Response
 from dprl._core.table import to_json_value
 from dprl.errors import DprlError
 
-__all__ = ["Json", "RefusedError", "error_reply", "members", "odd", "read_body"]
-
 
 class Json(Response):
     """JSON in ASCII: a label may hold what UTF-8 cannot."""

@@ -9,8 +9,15 @@ nothing: the old policy stays, and the reason is recorded.
 from __future__ import annotations
 
 import bisect
+import contextlib
+import csv
+import hashlib
+import io
 import itertools
 import os
+import shutil
+import struct
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,15 +27,215 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.apps.serve.answers import Answers
-from dprl.apps.serve.approval import review_of
+from dprl.apps.serve.audit import check_ordinary
 from dprl.apps.serve.openapi import description
-from dprl.errors import PolicyError
-from dprl.logs._encoding import FAR
-from dprl.logs._gaps import GONE
-from dprl.policies._load import deferring
-from dprl.policies._protocol import DeferringPolicy
+from dprl.errors import ParameterError, PolicyError
+from dprl.logs.encoding.encoder import FAR
+from dprl.logs.encoding.gaps import GONE
+from dprl.policies.loading import deferring
+from dprl.policies.protocol import DeferringPolicy
 
-__all__ = ["Served", "successor"]
+# --- Whether people have reviewed a policy, and whether they approved it
+#
+# `dprl review --export` writes the approved policy and, beside it, the audit trail: every verdict
+# ever given, as CSV. The policy's provenance names the SHA-256 of that trail, and how many
+# changes
+# were approved. So a trail belongs to one policy, and a policy to one trail. Whoever can write a
+# policy file could write this, too: who it comes from says its signature (`--require-signed`).
+
+HOW = (
+    "Name with --require-approved the audit trail that `dprl review --export` wrote beside the "
+    "approved policy, such as approved-audit.csv."
+)
+LARGEST = 1 << 28
+
+
+def review_of(policy: DeferringPolicy) -> dict[str, Any] | None:
+    """What is on record of the review that a policy comes from; None where nobody reviewed it.
+
+    Args:
+        policy: A policy.
+
+    Returns:
+        `policy`, the digest of the policy that was reviewed, `changes` that were approved, `of` how
+        many, `needs`, the number of reviewers who had to agree, and `audit`, the SHA-256 of the
+        audit trail.
+    """
+    noted = policy.provenance.get("approved")
+    if not isinstance(noted, Mapping) or not isinstance(noted.get("audit"), str):
+        return None
+    return {name: noted.get(name) for name in ("policy", "changes", "of", "needs", "audit")}
+
+
+def require_approved(policy: DeferringPolicy, trail: str | os.PathLike[str]) -> None:
+    """Refuse a policy that is not the outcome of a review with this audit trail.
+
+    Args:
+        policy: The policy.
+        trail: The audit trail that was written beside it.
+
+    Raises:
+        ParameterError: The trail cannot be read, or is none.
+        PolicyError: The policy was not reviewed, comes from another review, or nothing in it was
+            approved.
+    """
+    digest = policy.digest()
+    review = review_of(policy)
+    if review is None:
+        raise PolicyError(
+            "nobody has approved this policy.",
+            f"policy {digest[:12]}…: its provenance names no review",
+            "Review it with `dprl review`, and serve the policy that its export writes.",
+        )
+    data = _trail(Path(trail))
+    seen = hashlib.sha256(data).hexdigest()
+    if seen != review["audit"]:
+        raise PolicyError(
+            "this policy comes from another review than the one that is required.",
+            f"policy {digest[:12]}… names the audit trail {review['audit'][:12]}…, and "
+            f"{str(trail)!r} has {seen[:12]}…",
+            "Put the policy and the audit trail of the same export in place.",
+        )
+    rows = csv.DictReader(io.StringIO(data.decode(), newline=""))
+    approved = {row.get("change") for row in rows if row.get("approved") == "yes"}
+    if not approved or len(approved) != review["changes"]:
+        raise PolicyError(
+            f"the review approved {len(approved):,} changes, and this policy makes "
+            f"{review['changes']}." if approved else "the review approved no change.",
+            f"policy {digest[:12]}…, audit trail {str(trail)!r}",
+            "Serve a policy of which reviewers approved something, as the export wrote it.",
+        )  # fmt: skip
+
+
+def _trail(path: Path) -> bytes:
+    check_ordinary(path, "the audit trail", HOW)
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+        lines = data.decode().splitlines()
+    except OSError as error:
+        raise ParameterError(
+            f"the audit trail {str(path)!r} cannot be read: {error.strerror}.", do=HOW
+        ) from error
+    except UnicodeDecodeError:
+        lines = []
+    columns = next(csv.reader(lines[:1]), []) if lines and len(data) <= LARGEST else []
+    if not {"change", "verdict", "approved", "chain"} <= set(columns):
+        raise ParameterError(f"{str(path)!r} is no audit trail of a review.", do=HOW)
+    return data
+
+
+# --- Copies of the policies that were taken over, in a folder that the processes of a server
+# share
+#
+# A process that starts later must start with the policy that is served, whatever has become of
+# the
+# file since. So a policy is copied first, with its signature, and read from the copy: what is
+# served
+# and what is kept are the same bytes.
+#
+# A file that was put in place is not looked at before SIGHUP asks for it. So the folder also
+# counts
+# how often that was asked, and how much of it is done: a process that was just starting then, and
+# did
+# not hear it, sees that and looks at the files. Every other process leaves them alone.
+
+SIGNATURE = ".minisig"
+"""What the name of a policy's signature ends with."""
+COUNT = struct.Struct("<q")
+ASKED, DONE = 0, COUNT.size
+"""Places in the file of counts: how often SIGHUP came, and up to which time it was followed."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A folder of copies; the file `current` names the one that is served.
+
+    Attributes:
+        folder: The folder.
+        begun: What `done` was before this process read the policy that it starts with.
+    """
+
+    folder: Path
+    begun: int = 0
+
+    def copy(self, path: str | os.PathLike[str]) -> Path:
+        """A copy of a policy file and of its signature, if it has one; `take` or `drop` it."""
+        inside = Path(tempfile.mkdtemp(dir=self.folder, prefix="policy-"))
+        target = inside / Path(path).name
+        try:
+            shutil.copyfile(path, target)
+            signature = Path(f"{os.fspath(path)}{SIGNATURE}")
+            if signature.is_file():
+                shutil.copyfile(signature, f"{target}{SIGNATURE}")
+        except BaseException:
+            shutil.rmtree(inside, ignore_errors=True)
+            raise
+        return target
+
+    def drop(self, copy: Path) -> None:
+        """Remove a copy."""
+        shutil.rmtree(copy.parent, ignore_errors=True)
+
+    def take(self, copy: Path) -> None:
+        """Let processes start with this copy from now on; of earlier ones the last few stay."""
+        handle, part = tempfile.mkstemp(dir=self.folder, suffix=".part")
+        with os.fdopen(handle, "w") as file:
+            file.write(str(copy))
+        Path(part).replace(self.folder / "current")
+        copies = sorted(self.folder.glob("policy-*"), key=lambda p: p.stat().st_mtime_ns)
+        for old in copies[:-10]:  # others may be about to be taken, or being read
+            if old != copy.parent:
+                shutil.rmtree(old, ignore_errors=True)
+
+    def current(self) -> Path:
+        """The copy that processes start with."""
+        return Path((self.folder / "current").read_text())
+
+    def count(self) -> None:
+        """Begin to count. The file has its full size from here on: a full disk does not matter."""
+        self._counts.write_bytes(bytes(2 * COUNT.size))
+
+    def ask(self) -> None:
+        """Count that all processes are asked to look at the files."""
+        self._write(ASKED, self.asked + 1)
+
+    def follow(self, number: int) -> None:
+        """Say that the first `number` times are followed: what they brought is kept here."""
+        if number > self.done:
+            self._write(DONE, number)
+
+    @property
+    def asked(self) -> int:
+        """How often the processes were asked to look at the files."""
+        return self._read(ASKED)
+
+    @property
+    def done(self) -> int:
+        """How many of these times are followed."""
+        return self._read(DONE)
+
+    @property
+    def _counts(self) -> Path:
+        return self.folder / "counts"
+
+    def _read(self, place: int) -> int:
+        try:
+            data = self._counts.read_bytes()
+        except OSError:
+            return 0
+        return int(COUNT.unpack_from(data, place)[0])
+
+    def _write(self, place: int, number: int) -> None:
+        with contextlib.suppress(OSError):
+            handle = os.open(self._counts, os.O_WRONLY)
+            try:
+                os.pwrite(handle, COUNT.pack(number), place)
+            finally:
+                os.close(handle)
+
+
+# --- The policy that is served, and how a new one takes its place
 
 FEW = 16
 """Up to so many states are counted one by one, which is faster than by arrays."""

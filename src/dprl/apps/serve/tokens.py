@@ -21,11 +21,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dprl.apps._web import same
 from dprl.apps.serve.audit import check_ordinary
+from dprl.apps.web import same
 from dprl.errors import ParameterError
-
-__all__ = ["SHORTEST", "Tokens", "check_token", "remove_token_file", "token_file"]
 
 SHORTEST = 16
 """Smallest number of characters of a token."""

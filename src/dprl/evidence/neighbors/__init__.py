@@ -13,12 +13,4 @@ if TYPE_CHECKING:
     from dprl.evidence.neighbors.samples import Points as Points
     from dprl.evidence.neighbors.scales import register_scale as register_scale
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "engine": ("Engine",),
-        "metric": ("FittedMetric", "Metric"),
-        "samples": ("Points",),
-        "scales": ("register_scale",),
-    },
-)
+__getattr__, __dir__, __all__ = attach(__name__)

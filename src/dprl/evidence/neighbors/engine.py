@@ -22,24 +22,31 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Floats, Ints
 from dprl._core.checks import Visits, check_choice, check_radius, check_threads, check_visits
-from dprl._core.exact import Window, digits_of, window_of
+from dprl._core.exact import COUNT, Window, digits_of, window_of
 from dprl.errors import ParameterError
-from dprl.evidence._evidence import COUNT, FIRST, Evidence
-from dprl.evidence.neighbors._device import DeviceCargo, Index, enough_memory, open_device
-from dprl.evidence.neighbors._queries import Cargo, add_all, add_first, list_rows
-from dprl.evidence.neighbors._rotation import Asked, Sketch, ask
-from dprl.evidence.neighbors._scan_blocks import QUERIES, Blocks, fill_blocks
-from dprl.evidence.neighbors._tree import Boxes, add_up_boxes, grow, leaf_of, no_boxes
-from dprl.evidence.neighbors.metric import LARGEST
+from dprl.evidence.counts import FIRST, Evidence
+from dprl.evidence.neighbors.device import DeviceCargo, Index, enough_memory, open_device
+from dprl.evidence.neighbors.metric import LARGEST, Asked, Sketch, ask
 from dprl.evidence.neighbors.samples import Points
+from dprl.evidence.neighbors.tree import (
+    QUERIES,
+    Blocks,
+    Boxes,
+    Cargo,
+    add_all,
+    add_first,
+    add_up_boxes,
+    fill_blocks,
+    grow,
+    leaf_of,
+    list_rows,
+    no_boxes,
+)
 from dprl.logs.log import Label
 
-__all__ = ["Engine", "Method", "brute_blocks"]
-
 Method: TypeAlias = Literal["auto", "tree", "brute"]
-Floats: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.int64]
 
 WORTH_A_PILOT = 1024
 """With fewer queries than this, a pilot that finds the faster method costs more than it saves."""

@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 
 from dprl.errors import LogError
 from dprl.evidence.neighbors.metric import LARGEST, FittedMetric
-from dprl.logs._feature_input import plain_features
+from dprl.logs.encoding.features import plain_features
 from dprl.logs.log import Label, Log
 from dprl.logs.returns import returns
-
-__all__ = ["Points"]
 
 
 @dataclass(frozen=True, eq=False)

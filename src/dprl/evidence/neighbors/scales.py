@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dprl._core.plugins import Registry
+from dprl._core.optional import Registry
 
 if TYPE_CHECKING:  # the command line lists the names, and needs no numpy for it
     import numpy as np
@@ -19,7 +19,6 @@ if TYPE_CHECKING:  # the command line lists the names, and needs no numpy for it
 
     Floats = NDArray[np.float64]
 
-__all__ = ["SCALES", "NamedScale", "register_scale"]
 
 NORMAL_IQR = 1.349
 """Interquartile range of a normal distribution of standard deviation 1."""

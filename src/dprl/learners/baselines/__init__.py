@@ -11,27 +11,15 @@ from typing import TYPE_CHECKING
 from dprl._core.lazy import attach
 
 if TYPE_CHECKING:
-    from dprl.learners.baselines.bc import BC as BC
     from dprl.learners.baselines.cql import CQL as CQL
     from dprl.learners.baselines.deep_cql import DeepCQL as DeepCQL
     from dprl.learners.baselines.fitted import FittedPQI as FittedPQI
     from dprl.learners.baselines.fitted import FittedSPIBB as FittedSPIBB
     from dprl.learners.baselines.fitted import ForestBC as ForestBC
+    from dprl.learners.baselines.plain import BC as BC
+    from dprl.learners.baselines.plain import RL as RL
     from dprl.learners.baselines.pqi import PQI as PQI
-    from dprl.learners.baselines.rl import RL as RL
     from dprl.learners.baselines.soft_spibb import SoftSPIBB as SoftSPIBB
     from dprl.learners.baselines.spibb import SPIBB as SPIBB
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "bc": ("BC",),
-        "cql": ("CQL",),
-        "deep_cql": ("DeepCQL",),
-        "fitted": ("FittedPQI", "FittedSPIBB", "ForestBC"),
-        "pqi": ("PQI",),
-        "rl": ("RL",),
-        "soft_spibb": ("SoftSPIBB",),
-        "spibb": ("SPIBB",),
-    },
-)
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -34,21 +34,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import wrightomega
 
+from dprl._core.arrays import Floats, Ints
 from dprl._core.checks import Cut, check_number
 from dprl._core.linear import solve
 from dprl.errors import PlanError
-from dprl.learners.baselines._tabular import TabularBaseline
+from dprl.learners.baselines.base import TabularBaseline
+from dprl.planning.iteration import best_choices, known_mdp, lowest_best, margin, one_hot
 from dprl.planning.model import Model
-from dprl.planning.policy_iteration import best_choices, known_mdp, lowest_best, margin, one_hot
-
-__all__ = ["CQL", "conservative", "conservative_values"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 NEWTON = 50
 SWEEPS = 20_000

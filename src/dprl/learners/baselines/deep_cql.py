@@ -32,10 +32,8 @@ from dprl._core.checks import Cut, check_number
 from dprl._core.optional import needed
 from dprl.errors import PlanError
 from dprl.evidence.neighbors.metric import Metric
-from dprl.learners.baselines._transitions import Facts, FeatureBaseline, Parts, Transitions
-from dprl.policies.fitted import NetworkPolicy
-
-__all__ = ["DeepCQL"]
+from dprl.learners.baselines.base import Facts, FeatureBaseline, Parts, Transitions
+from dprl.policies.stochastic import NetworkPolicy
 
 HIDDEN = 16
 RENEWED = 100

@@ -23,11 +23,9 @@ from numpy.typing import NDArray
 
 from dprl._core.checks import Cut, check_number
 from dprl.errors import ParameterError
-from dprl.learners.baselines._tabular import TabularBaseline
+from dprl.learners.baselines.base import TabularBaseline
+from dprl.planning.iteration import best_choices, known_mdp, one_hot
 from dprl.planning.model import Model
-from dprl.planning.policy_iteration import best_choices, known_mdp, one_hot
-
-__all__ = ["PQI"]
 
 
 @dataclass(frozen=True, kw_only=True)

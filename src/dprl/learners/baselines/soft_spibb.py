@@ -39,17 +39,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dprl._core.arrays import Floats
 from dprl._core.checks import Cut, check_choice, check_number
 from dprl._core.compiled import compiled
-from dprl.learners.baselines._tabular import TabularBaseline
+from dprl.learners.baselines.base import TabularBaseline
+from dprl.planning.iteration import improve, known_mdp
 from dprl.planning.model import Model, behavior_of
-from dprl.planning.policy_iteration import improve, known_mdp
-
-__all__ = ["SoftSPIBB", "doubt"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -30,17 +30,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dprl._core.arrays import Bools, Floats
 from dprl._core.checks import Cut, check_choice, check_n_min
-from dprl.learners.baselines._tabular import TabularBaseline
+from dprl.learners.baselines.base import TabularBaseline
+from dprl.planning.iteration import improve, known_mdp, lowest_best
 from dprl.planning.model import Model, behavior_of
-from dprl.planning.policy_iteration import improve, known_mdp, lowest_best
-
-__all__ = ["SPIBB"]
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

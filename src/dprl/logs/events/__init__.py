@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from dprl.logs.events._build import build as build
     from dprl.logs.events._build import from_events as from_events
     from dprl.logs.events._explain import explain as explain
-    from dprl.logs.events._fields import SpecError as SpecError
-    from dprl.logs.events._toml import read_spec as read_spec
     from dprl.logs.events.spec import Action as Action
     from dprl.logs.events.spec import Choice as Choice
     from dprl.logs.events.spec import Clock as Clock
@@ -31,15 +29,7 @@ if TYPE_CHECKING:
     from dprl.logs.events.spec import Reward as Reward
     from dprl.logs.events.spec import Source as Source
     from dprl.logs.events.spec import Spec as Spec
+    from dprl.logs.events.spec import SpecError as SpecError
+    from dprl.logs.events.spec import read_spec as read_spec
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "_build": ("Built", "build", "from_events"),
-        "_explain": ("explain",),
-        "_fields": ("SpecError",),
-        "_toml": ("read_spec",),
-        "spec": ("Action", "Choice", "Clock", "End", "Episodes", "Feature", "Interval", "Part",
-                 "Reward", "Source", "Spec"),
-    },
-)  # fmt: skip
+__getattr__, __dir__, __all__ = attach(__name__)

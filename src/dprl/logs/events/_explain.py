@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING, Any
 from dprl._core.table import Table
 from dprl.errors import LogError
 from dprl.logs.events._build import MEMORY, Files, event_files, read_by
-from dprl.logs.events._database import database
-from dprl.logs.events._moments import moment, written_of
-from dprl.logs.events._run import begin, make_part, row_columns, speaking, time_of
-from dprl.logs.events._toml import read_spec
-from dprl.logs.events.spec import Spec
+from dprl.logs.events.moments import database, moment, written_of
+from dprl.logs.events.running import begin, make_part, row_columns, speaking, time_of
+from dprl.logs.events.spec import Spec, read_spec
 
 if TYPE_CHECKING:
-    from dprl.logs._files import Progress
-
-__all__ = ["explain"]
+    from dprl.logs.reading.files import Progress
 
 
 def explain(
@@ -175,7 +171,7 @@ def _table(con: Any, spec: Spec, row: dict[str, Any]) -> Table:
 
 def _fresh(con: Any, feature: Any, here: list[Any]) -> str:
     """SQL of whether a row is young enough for a feature at this decision."""
-    from dprl.logs.events._fields import microseconds
+    from dprl.logs.events.spec import microseconds
 
     if feature.within in ("episode", "history"):
         return "true"

@@ -1,0 +1,332 @@
+"""`dprl fit`: learns a policy from a log and saves it."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from dprl._core.disk import refuse_overwrite
+from dprl._core.table import form, many
+from dprl.apps.cli.console import caution, command, head, progress, show, warned
+from dprl.apps.cli.learning import FitOptions, check_cluster, taken_by_fit
+from dprl.apps.cli.options import (
+    Cluster,
+    FilesOfLog,
+    Json,
+    LogOptions,
+    MaybeWhole,
+    ScanOptions,
+    working_on,
+)
+from dprl.errors import ParameterError
+
+# --- `dprl demo`: the main job from end to end, on data that the package makes itself
+
+PATIENTS, SEED, N_MIN = 2_000, 7, 50
+NO_BROWSER = "\n   No browser could be started here: open the file yourself."
+COLUMNS = {
+    "episode": "patient", "time": "day", "state": "situation", "action": "treatment",
+    "reward": "outcome", "ended": "ended",
+}  # fmt: skip
+
+
+@command
+def demo(
+    *,
+    folder: Path | None = None,
+    show_report: Annotated[
+        bool,
+        Parameter(
+            name="--open",
+            negative="",
+            help="Also write the report on the policy, from patients "
+            "it was not learned from, and open it in a browser.",
+        ),
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Show the whole job on invented patients: log → check → fit → changes → the truth.
+
+    Args:
+        folder: Folder for the log and the policy; by default a new temporary folder.
+    """
+    import tempfile
+
+    where = Path(tempfile.mkdtemp(prefix="dprl-demo-")) if folder is None else folder
+    where.mkdir(parents=True, exist_ok=True)
+    with progress() as tell:
+        tell("warming up (the first run compiles for some seconds)", 0.0)
+        lines: list[str] = []
+        result = _run(where, lines.append)
+        if show_report:
+            tell("writing the report", 0.0)
+            page = _report(where)
+            result["report"] = str(page)
+            opened = _opened(page)
+            lines.append(f"\n6. The report for people → {page}" + ("" if opened else NO_BROWSER))
+    show(result if json else "\n".join(lines), json)
+    return 0
+
+
+def _report(folder: Path) -> Path:
+    """A report on the demo's policy, on patients that it was not learned from."""
+    from dataclasses import replace
+
+    from dprl.apps.reports._report import report
+    from dprl.envs.care import care_pathway
+    from dprl.policies.table import TablePolicy
+
+    policy = TablePolicy.load(folder / "policy.dprl")
+    held_out = replace(care_pathway().sample(PATIENTS, seed=SEED + 1), columns=COLUMNS)
+    report(policy, held_out, folder / "report.html")
+    return folder / "report.html"
+
+
+def _opened(page: Path) -> bool:
+    """Whether a browser could be asked to show a page."""
+    import webbrowser
+
+    try:
+        return webbrowser.open(page.resolve().as_uri())
+    except webbrowser.Error:
+        return False
+
+
+def _run(folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
+    """Draw a log, check it, fit, list the changes, and compare with the truth.
+
+    Writes visits.parquet and policy.dprl into `folder`; returns everything as plain values.
+    """
+    from dataclasses import replace
+
+    from dprl.envs.care import care_pathway
+    from dprl.learners.discrete import DPRLDiscrete
+    from dprl.logs._io import check, read, write
+    from dprl.policies.table import TablePolicy
+
+    pathway = care_pathway()
+    file, saved = folder / "visits.parquet", folder / "policy.dprl"
+    write(replace(pathway.sample(PATIENTS, seed=SEED), columns=COLUMNS), file)
+    report = check(str(file), **COLUMNS)
+    log = read(file, **COLUMNS)  # type: ignore[arg-type]
+    say(f"1. A log: {PATIENTS:,} invented patients, {log.n_steps:,} treatment decisions → {file}")
+    problems = sum(f.level == "error" for f in report.findings)
+    say(f"2. Checked: {problems} errors. {repr(log).removeprefix('Log: ')}.")
+
+    policy = DPRLDiscrete(n_min=N_MIN, gamma=1.0).fit(log)
+    policy.save(saved)
+    line, *by_luck = str(policy).splitlines()
+    say("\n   ".join([f"3. Fitted: {line} → {saved}", *by_luck]) + "\n")
+    for row in policy.changes():
+        say(
+            f"   When the situation is {row['state']!r}: {row['suggested']}, not {row['usual']} "
+            f"(usual in {100 * row['usual_share']:.0f} %).\n"
+            f"      {100 * row['value']:.0f} of 100 such patients went home with it, "
+            f"{100 * row['value_usual']:.0f} with usual practice; "
+            f"{row['episodes']:,} patients had it, {row['others']:,} first had something else."
+        )
+    say("   In every other situation: DEFER. Keep doing what you do.\n")
+
+    made = policy.changes()
+    changed = f"{form(made, 'this', 'these')} {many(made, 'change')}"
+    now, new = pathway.value(), pathway.value(TablePolicy.load(saved))
+    best = float(pathway.start @ pathway.optimal[0])
+    say(
+        "4. The truth (this world is invented, so it is known exactly). Of 100 patients go home:\n"
+        f"   today {100 * now:.1f} · with {changed} {100 * new:.1f} · "
+        f"at the very best {100 * best:.1f}\n"
+    )
+    say(
+        "5. Which learner? This was dprl: it compares whole returns, so it can be used where the "
+        "state does not\n   tell all, and `dprl gate` can prove its suggestions. Where the state "
+        "tells enough, `dprl fit --learner\n   confident` also says how sure it is that its policy "
+        "is better than what is done today."
+    )
+    return {
+        "log": str(file),
+        "policy": str(saved),
+        **policy.summary(),
+        "changed": policy.changes().to_dicts(),
+        "value_behavior": now,
+        "value_policy": new,
+        "value_best": best,
+    }
+
+
+# --- `dprl fit` of an evidence file: the same command, with the options that are left to choose
+#
+# Columns, the discount and the treatment of cut episodes were fixed by the schema that the sites
+# counted with, so this form of the command has none of them.
+
+sites = App(name="dprl fit", help_format="markdown", suppress_keyboard_interrupt=False)
+
+
+def for_sites(tokens: list[str]) -> tuple[App, list[str]] | None:
+    """The command for evidence and its tokens, if `fit` is asked for a file of evidence."""
+    if tokens[:1] != ["fit_evidence"]:
+        return None
+    rest = iter(tokens[1:])
+    for token in rest:
+        if token in ("--n-min", "--out"):
+            next(rest, None)  # its value is no file of evidence to read
+        elif not token.startswith("--"):
+            return (sites, tokens[1:]) if is_evidence(token) else None
+    return None
+
+
+def is_evidence(token: str) -> bool:
+    """Whether it is "-", or a file that says it holds evidence."""
+    if token == "-":
+        return True
+    try:
+        if token.startswith("-") or not Path(token).is_file() or not zipfile.is_zipfile(token):
+            return False
+        with zipfile.ZipFile(token) as z:
+            return "evidence.json" in z.namelist()
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return False
+
+
+@sites.default
+def fit_evidence(
+    file: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    /,
+    *,
+    n_min: Annotated[
+        MaybeWhole, Parameter(help="Episodes an action needs before it may be suggested.")
+    ] = None,
+    contrast: Annotated[
+        bool, Parameter(help="Also require n-min episodes that did otherwise.")
+    ] = True,
+    plan: Annotated[
+        bool, Parameter(help="Plan over all decisions together; needs a second round of counting.")
+    ] = True,
+    out: Annotated[Path, Parameter(help="Where to save the policy.")] = Path("policy.dprl"),
+    json: Json = False,
+) -> int:
+    """Learn a policy from what sites counted, without their rows, and save it.
+
+    Gamma and the treatment of cut episodes are those of the sites' schema.
+
+    Example: `dprl fit all.evidence --n-min 20 --no-plan --out policy.dprl`
+
+    Args:
+        file: An evidence file, or - for standard input.
+    """
+    import dprl
+    from dprl.planning.sites import load_counts
+
+    if file != "-":
+        refuse_overwrite(out, file)
+    if n_min is None:
+        raise ParameterError(
+            "--n-min is missing: how many episodes must have taken an action before it may be "
+            "suggested.",
+            do="Choose it before looking at results (--n-min 20).",
+        )
+    counted = load_counts(file)
+    schema = (counted.evidence if isinstance(counted, dprl.SitePlan) else counted).schema
+    learner = dprl.DPRLDiscrete(
+        n_min=n_min, gamma=schema.gamma, contrast=contrast, plan=plan, cut=schema.cut
+    )
+    with warned() as cautions:
+        policy = learner.fit(counted)
+        policy.save(out)
+    changes = policy.changes()
+    if json:
+        facts: dict[str, Any] = {**policy.summary(), "policy": str(out), "digest": policy.digest(),
+                                 "notes": list(counted.notes())}  # fmt: skip
+        show({**facts, "warnings": cautions, "changed": changes.to_dicts()}, as_json=True)
+        return 0
+    caution(cautions)
+    show(f"{counted!r}\n{policy}\n\n{head(changes)}\n\nSaved as {out}.", as_json=False)
+    return 0
+
+
+# --- `dprl fit`: learns a policy from a log and saves it
+
+
+@command
+def fit(
+    files: FilesOfLog,
+    log: LogOptions,
+    learning: FitOptions,
+    memory: ScanOptions | None = None,
+    *,
+    out: Annotated[Path, Parameter(help="Where to save the policy.")] = Path("policy.dprl"),
+    cluster: Cluster = None,
+    json: Json = False,
+) -> int:
+    """Learn a policy from a log and save it.
+
+    Example: `dprl fit visits.csv --episode patient --state stage --action treatment --reward score
+    --n-min 20 --gamma 0.99`
+
+    Where states are numeric features, name them and a radius:
+    `dprl fit stays.parquet --state 'x_*' --radius 1.5 ...`
+
+    Where the state tells enough, suggest only what is surely better:
+    `dprl fit visits.csv --learner confident --gamma 0.99 ...`
+
+    Rules that people can read, over features that may be categories or missing:
+    `dprl fit stays.csv --state age --state ward --learner rules --gamma 0.99 ...`
+
+    A learner of your own, as Python imports it:
+    `dprl fit visits.csv --learner my_package:MyLearner --gamma 0.99 ...`
+
+    A log larger than memory, in Parquet files:
+    `dprl fit 'visits/*.parquet' --out-of-core --memory-limit 2GB ...`
+
+    On a Dask cluster, whose workers see the folder of temporary files:
+    `dprl fit 'visits/*.parquet' --cluster tcp://10.0.0.1:8786 --out-of-core --temp-folder DIR ...`
+
+    Args:
+        files: CSV or Parquet files, or patterns in quotes.
+    """
+    import dprl
+
+    refuse_overwrite(out, *files)
+    learner = learning.make()
+    check_cluster(cluster, learning.learner, learner)
+    takes, features = taken_by_fit(learner), learning.reads_features()
+    memory = memory or ScanOptions()
+    plain = len(log.state) == len(log.action) == 1 and not log.action_bins
+    parts = memory.in_parts(files, able=not features and plain)
+    with progress() as tell, warned() as cautions, working_on(cluster) as there:
+        also = {**there, **({"progress": tell} if "progress" in takes else {})}
+        if parts:
+            with memory.scanned(files, log.options(features), tell) as data:
+                policy = learner.fit(data, **also)
+                policy.save(out)
+        else:
+            data = dprl.read(files, **log.options(features), progress=tell)
+            data = learning.with_states(data)
+            tell("fitting (the first run compiles for some seconds)", 0.0)
+            policy = learner.fit(data, **also)
+            policy.save(out)
+    has_chances = data.has_propensity if parts else data.propensity is not None
+    if has_chances and "propensity" not in takes:
+        cautions.append(
+            f"the learner {learning.learner} does not use the probabilities in "
+            f"{log.propensity!r}; rules do."
+        )
+    if policy.luck is not None and policy.luck.caution:
+        cautions.append(policy.luck.words)
+    facts: dict[str, Any] = {"policy": str(out), "digest": policy.digest(), **policy.learned()}
+    if not policy.knows_practice:  # it can neither be counted nor list changes
+        words = str(policy)
+        facts |= {"warnings": cautions}
+    else:
+        changes = policy.changes()
+        words = policy.learned_words(head(changes))
+        facts = {**policy.summary(), **facts, "warnings": cautions, "changed": changes.to_dicts()}
+    if json:
+        show(facts, as_json=True)
+        return 0
+    caution(cautions)
+    show(f"{data!r}\n{words}\n\nSaved as {out}.", as_json=False)
+    return 0

@@ -1,0 +1,403 @@
+"""`dprl evaluate`: what held-out episodes say a policy is worth."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter, Token
+
+from dprl._core.checks import Cut
+from dprl._core.disk import refuse_overwrite
+from dprl.apps.cli.console import caution, command, progress, show, warned
+from dprl.apps.cli.learning import LearnerOptions
+from dprl.apps.cli.options import (
+    TREATMENTS,
+    By,
+    Cluster,
+    Draws,
+    FilesOfLog,
+    Json,
+    Level,
+    LogOptions,
+    OtherColumns,
+    ScanOptions,
+    Seed,
+    Values,
+    columns_for,
+    tried,
+    whole,
+)
+from dprl.errors import ParameterError
+
+if TYPE_CHECKING:
+    from dprl.logs.log import Log
+    from dprl.logs.reading.files import Progress
+
+
+# --- `dprl evaluate`: what held-out episodes say a policy is worth
+
+
+def read_held_out(
+    policy: Any, files: list[str], memory: ScanOptions | None, tell: Progress, **named: Any
+) -> Log:
+    """The log that a policy is judged by: read at once, or in parts, which take less memory.
+
+    Args:
+        policy: The policy.
+        files: The files of the log.
+        memory: How much memory may be used, and whether the log is read in parts.
+        tell: Called with the name of the stage and the share of it that is done.
+        named: Columns where their names differ from those of the policy.
+    """
+    from dprl.policies.held_out import rows_of
+    from dprl.policies.loading import read_like, reading_like
+
+    memory = memory or ScanOptions()
+    columns = policy.provenance.get("columns", {})
+    able = not (policy.space.feature_names or columns.get("encoding") or columns.get("action_bins"))
+    if memory.out_of_core and not able:
+        raise ParameterError(
+            "a log in parts has one column of state labels and one of actions, and this policy's "
+            "states or actions are made of several columns or of numbers.",
+            do="Leave --out-of-core out.",
+        )
+    if not memory.in_parts(files, able=able):
+        return read_like(policy, files, tell, **named)
+    with memory.scanned(files, reading_like(policy, files, **named), tell) as parts:
+        return rows_of(parts)
+
+
+def both_ends(lowest: float | None, highest: float | None) -> tuple[float, float] | None:
+    """The range of returns that two options state; None where neither is given."""
+    if lowest is None and highest is None:
+        return None
+    if lowest is None or highest is None:
+        raise ParameterError("--lowest and --highest come together.", do="Give both, or neither.")
+    return lowest, highest
+
+
+def show_judged(policy: Any, result: Any, cautions: list[str], json: bool) -> int:
+    """Show how a policy was judged, and what was warned of on the way; the exit code."""
+    if json:
+        facts = result.to_dict()
+        show({**facts, "warnings": [*cautions, *facts["warnings"]]}, as_json=True)
+        return 0
+    caution(cautions)
+    show(f"{policy!r}\n{result}", as_json=False)
+    return 0
+
+
+@command
+def evaluate(
+    policy: str,
+    files: list[str],
+    /,
+    columns: OtherColumns | None = None,
+    memory: ScanOptions | None = None,
+    *,
+    gamma: Annotated[
+        float | None, Parameter(help="Discount per step; by default the policy's own.")
+    ] = None,
+    cut: Annotated[
+        Cut | None,
+        Parameter(
+            help=f"How to treat cut episodes: {TREATMENTS}; drop is refused. By default as in the "
+            "policy's training."
+        ),
+    ] = None,
+    level: Level = 0.95,
+    draws: Draws = 2_000,
+    seed: Seed = 0,
+    values: Values = True,
+    by: By = None,
+    lowest: Annotated[
+        float | None, Parameter(help="The lowest return there can be; estimates below are marked.")
+    ] = None,
+    highest: Annotated[
+        float | None, Parameter(help="The highest return; give both or neither.")
+    ] = None,
+    allow_seen: Annotated[
+        bool, Parameter(help="Evaluate even on a log the policy was made from.", negative="")
+    ] = False,
+    cluster: Cluster = None,
+    json: Json = False,
+) -> int:
+    """Estimate from held-out episodes what a policy is worth, beside usual practice.
+
+    Example: `dprl evaluate policy.dprl held-out.parquet`
+
+    A log that is too large to be read at once, in Parquet files:
+    `dprl evaluate policy.dprl 'held-out/*.parquet' --out-of-core --memory-limit 4GB`
+
+    Args:
+        policy: A policy file.
+        files: CSV or Parquet files the policy was not learned from, or patterns in quotes.
+        columns: Columns of the log, where their names differ from those of the policy.
+    """
+    import dprl
+    from dprl.evaluation.subgroups import columns_by
+
+    value_range = both_ends(lowest, highest)
+    fitted = dprl.load(policy)
+    named = columns_for(fitted, columns, "evaluate")
+    with progress() as tell, warned() as cautions:
+        data = read_held_out(fitted, files, memory, tell, **named)
+        evaluation = dprl.evaluate(
+            fitted, data, gamma=gamma, cut=cut, level=level, draws=draws, seed=seed, values=values,
+            by=columns_by(by, data),
+            allow_seen=allow_seen, cluster=cluster, progress=tell,
+            value_range=value_range,
+        )  # fmt: skip
+    return show_judged(fitted, evaluation, cautions, json)
+
+
+# --- `dprl sensitivity`: what is left of a policy's gain if an unrecorded cause moved treatment
+
+
+@command
+def sensitivity(
+    policy: str,
+    files: list[str],
+    /,
+    columns: OtherColumns | None = None,
+    memory: ScanOptions | None = None,
+    *,
+    gamma: Annotated[
+        list[float] | None,
+        Parameter(
+            help="Γ, strengths of an unrecorded cause, each from 1 to 20; by default 1 1.5 2 3.",
+            consume_multiple=True,
+            negative="",
+        ),
+    ] = None,
+    discount: Annotated[
+        float | None, Parameter(help="Discount per step; by default the policy's own.")
+    ] = None,
+    cut: Annotated[
+        Literal["drop-unrelated", "bootstrap", "terminal"] | None,
+        Parameter(help="How to treat cut episodes; by default as in the policy's training."),
+    ] = None,
+    level: Level = 0.95,
+    draws: Draws = 1_000,
+    seed: Seed = 0,
+    lowest: Annotated[float | None, Parameter(help="The lowest return there can be.")] = None,
+    highest: Annotated[
+        float | None, Parameter(help="The highest return; give both or neither.")
+    ] = None,
+    yardstick: Annotated[
+        bool, Parameter(help="Measure what hiding each recorded column would be.")
+    ] = True,
+    figure: Annotated[
+        Path | None,
+        Parameter(help="Figure of the bounds: .png, .svg or .pdf; its data beside it as .parquet."),
+    ] = None,
+    allow_seen: Annotated[
+        bool, Parameter(help="Go on even with a log the policy was made from.", negative="")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Bound what a policy is worth if an unrecorded cause moved who got what.
+
+    Γ is the factor by which that cause may move the odds of an action, the state being equal;
+    Γ = 1 is none. Γ* is the strength at which nothing may be left of the gain. The yardstick says
+    what hiding each recorded column would be, for comparison.
+
+    Example: `dprl sensitivity policy.dprl held-out.parquet --gamma 1 1.5 2`
+
+    Args:
+        policy: A policy file.
+        files: CSV or Parquet files the policy was not learned from, or patterns in quotes.
+        columns: Columns of the log, where their names differ from those of the policy.
+    """
+    import dprl
+    from dprl._core import plot
+    from dprl.evaluation._sensitivity import STRENGTHS
+
+    value_range = both_ends(lowest, highest)
+    if figure is not None:
+        if not figure.parent.is_dir():
+            raise ParameterError(
+                f"the folder of {str(figure)!r} does not exist.", do="Make it first."
+            )
+        plot.ready()
+        for path in (figure, figure.with_suffix(".parquet")):
+            refuse_overwrite(path, policy, *files)
+    fitted = dprl.load(policy)
+    named = columns_for(fitted, columns, "sensitivity")
+    with progress() as tell, warned() as cautions:
+        data = read_held_out(fitted, files, memory, tell, **named)
+        result = dprl.sensitivity(
+            fitted, data, gamma=gamma or STRENGTHS, discount=discount, cut=cut, level=level,
+            draws=draws, seed=seed, allow_seen=allow_seen, yardstick=yardstick, progress=tell,
+            value_range=value_range,
+        )  # fmt: skip
+        if figure is not None:
+            result.plot(figure)
+    return show_judged(fitted, result, cautions, json)
+
+
+# --- `dprl sweep`: several settings, each judged on held-out episodes
+
+
+def _wholes(kind: Any, tokens: Sequence[Token]) -> list[int]:
+    """Whole numbers only, in a list that may be left out: 2.5 is refused, and not rounded."""
+    return [whole(token.value.removesuffix(".0")) for token in tokens]
+
+
+@command
+def sweep(
+    files: FilesOfLog,
+    log: LogOptions,
+    learning: LearnerOptions,
+    memory: ScanOptions | None = None,
+    *,
+    n_min: Annotated[
+        list[int] | None,
+        Parameter(
+            help="Values to try: --n-min 10 20 50.",
+            converter=_wholes,
+            consume_multiple=True,
+            negative="",
+        ),
+    ] = None,
+    radius: Annotated[
+        list[float] | None,
+        Parameter(help="For features: values to try.", consume_multiple=True, negative=""),
+    ] = None,
+    vary: Annotated[
+        list[str] | None,
+        Parameter(
+            help="Another setting of the learner and values to try: --vary risk=0.01,0.05 --vary "
+            "plan=true,false; all combinations are tried.",
+            negative="",
+        ),
+    ] = None,
+    valid: Annotated[
+        list[str] | None,
+        Parameter(
+            help="Files of held-out episodes to judge on; by default the files are split.",
+            consume_multiple=True,
+            negative="",
+        ),
+    ] = None,
+    share: Annotated[
+        float, Parameter(help="Without --valid: share of the groups to learn from.")
+    ] = 0.5,
+    estimator: Annotated[
+        str | None, Parameter(help="Estimator to show; default DR, or WPDIS without values.")
+    ] = None,
+    rule: Annotated[
+        Literal["cautious", "lower-end", "bold"] | None,
+        Parameter(help="Pick a setting by this rule, and save its policy."),
+    ] = None,
+    out: Annotated[Path, Parameter(help="File for the picked policy.")] = Path("policy.dprl"),
+    delta: Annotated[
+        float | None,
+        Parameter(help="Also certify every setting; all claims together may fail so often."),
+    ] = None,
+    lowest: Annotated[float | None, Parameter(help="With --delta: the lowest return.")] = None,
+    highest: Annotated[float | None, Parameter(help="With --delta: the highest return.")] = None,
+    figure: Annotated[
+        Path | None, Parameter(help="Figure of the settings: .png, .svg or .pdf.")
+    ] = None,
+    level: Level = 0.95,
+    draws: Draws = 2_000,
+    seed: Seed = 0,
+    values: Values = True,
+    cluster: Cluster = None,
+    json: Json = False,
+) -> int:
+    """Try several settings (n_min, radius, any other), and judge each policy on held-out episodes.
+
+    Rules: **cautious** the largest n_min (without one the fewest steps at which it differs from
+    practice), **lower-end** the largest lower end, **bold** the most steps at which it differs;
+    each only among settings whose interval lies above 0 and whose effective sample size where it
+    matters is at least 30. What is picked must be judged on other episodes again: `dprl evaluate`
+    refuses those used here.
+
+    Example: `dprl sweep train.csv --valid valid.csv --episode patient --state stage --action drug
+    --reward score --gamma 0.99 --n-min 10 20 50 --rule cautious`
+
+    Args:
+        files: CSV or Parquet files to learn from, or patterns in quotes.
+    """
+    import dprl
+    from dprl.logs.encoding.encoder import encoded_like
+    from dprl.policies.held_out import rows_of
+
+    for path in (out, figure):
+        if path is not None and not path.parent.is_dir():
+            raise ParameterError(
+                f"the folder of {str(path)!r} does not exist.", do="Make it first."
+            )
+    for path in (out if rule else None, figure, figure and figure.with_suffix(".parquet")):
+        refuse_overwrite(path, *files, *(valid or ()))
+    learning.check_sweep()
+    if delta is not None and learning.learner == "confident":
+        raise ParameterError(
+            "--delta certifies policies of the learner dprl; the learner confident has none.",
+            f"--delta {delta:g}",
+            "Leave --delta out, or say --learner dprl.",
+        )
+    others = tried(vary or [])
+    if n_min is None and not others:
+        raise ParameterError(
+            "there is nothing to vary.", do="Say --n-min 10 20 50, or --vary risk=0.01,0.05."
+        )
+    if "radius" in others or "n_min" in others:
+        raise ParameterError(
+            "--n-min and --radius are options of their own.", do="Say --n-min 10 20, --radius 1 2."
+        )
+    learner = learning.make(
+        n_min[0] if n_min else None, radius[0] if radius else None, seed=seed, own_seed=False
+    )
+    columns: dict[str, Any] = log.options(radius is not None)
+    memory = memory or ScanOptions()
+    plain = len(log.state) == len(log.action) == 1 and not log.action_bins
+    parts = memory.in_parts(files, able=radius is None and plain)
+    if parts and valid is None:
+        raise ParameterError(
+            "a log in parts is not split here.",
+            do="Split the files first (dprl split), and name both parts: --valid FILES.",
+        )
+    with progress() as tell, warned() as cautions, contextlib.ExitStack() as stack:
+        train: Any
+        if parts and valid is not None:
+            train = stack.enter_context(memory.scanned(files, columns, tell))
+            with memory.scanned(valid, columns, tell) as judging:
+                held = rows_of(judging)
+        else:
+            data = dprl.read(files, **columns, progress=tell)
+            data = learning.with_states(data, radius)
+            if valid is None:
+                train, held = data.split(share, seed=seed)
+            else:
+                like_train = {**columns, "action_bins": data.columns.get("action_bins")}
+                train, held = data, dprl.read(valid, **like_train, progress=tell)
+                held = encoded_like(held, data.columns)
+        swept = dprl.sweep(
+            learner, train, held, n_min=n_min, radius=radius, params=others, estimator=estimator,
+            level=level, draws=draws, seed=seed, values=values, delta=delta,
+            value_range=None if lowest is None or highest is None else (lowest, highest),
+            cluster=cluster, progress=tell,
+        )  # fmt: skip
+        if figure is not None:
+            swept.plot(figure)
+    picked: dict[str, Any] | None = None
+    if not json:
+        caution(dict.fromkeys(cautions))
+        show(str(swept), as_json=False)
+    if rule is not None:
+        policy = swept.pick(rule)
+        policy.save(out)
+        chosen = {k: v for k, v in policy.provenance["sweep"].items() if k != "sample"}
+        picked = {"policy": str(out), "digest": policy.digest(), **chosen}
+    if json:
+        facts = {**swept.to_dict(), "picked": picked, "warnings": list(dict.fromkeys(cautions))}
+        show(facts, as_json=True)
+    elif picked is not None:
+        show(f"\nPicked {picked['rule']}: {picked['words']}.\n{policy}\nSaved as {out}.", False)
+    return 0

@@ -1,0 +1,175 @@
+"""`dprl report`: one page on a policy, for people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from dprl._core.disk import refuse_overwrite
+from dprl.apps.cli.console import caution, command, progress, show, warned
+from dprl.apps.cli.options import (
+    By,
+    Draws,
+    Json,
+    OtherColumns,
+    Seed,
+    Values,
+    Whole,
+    columns_for,
+    intended_use,
+)
+from dprl.apps.cli.service import Host, Names, Port, announce, check_packages, warn_of_others
+from dprl.apps.reports.intended_use import card_beside
+
+# --- `dprl review`: a local page on which people judge a policy's changes
+
+
+@command
+def review(
+    policy: str,
+    /,
+    columns: OtherColumns | None = None,
+    *,
+    log: Annotated[
+        list[str], Parameter(help="The log to judge it by, best held out.", negative="")
+    ],
+    training: Annotated[
+        list[str] | None,
+        Parameter(help="The log that rules were fitted on: they can be narrowed.", negative=""),
+    ] = None,
+    out: Annotated[Path, Parameter(help="File for the approved policy.")] = Path("approved.dprl"),
+    cases: Annotated[
+        bool,
+        Parameter(help="Also show similar *training* episodes.", negative=""),
+    ] = False,
+    verdicts: Annotated[
+        Path | None, Parameter(help="SQLite file of verdicts; by default beside the policy.")
+    ] = None,
+    needs: Annotated[Whole, Parameter(help="Number of reviewers who must agree on a change.")] = 1,
+    export: Annotated[
+        bool, Parameter(help="Open no page: write the approved policy and stop.", negative="")
+    ] = False,
+    by: By = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8765,
+    allow_host: Names = None,
+    json: Json = False,
+) -> int:
+    """Open a local page on which people judge a policy's changes one by one.
+
+    Verdicts are kept beside the policy, in POLICY.review.sqlite. The approved changes are written
+    as a new policy, with the audit trail beside it. The page shows past cases of --log with their
+    labels: it is for people who may read that log.
+
+    Example: `dprl review policy.dprl --log test.parquet`
+
+    Args:
+        policy: A policy file.
+        columns: Columns of the log, where their names differ from those of the policy.
+    """
+    from dprl.apps.review.app import open_review
+    from dprl.policies.loading import deferring
+
+    fitted = deferring(policy)
+    named = columns_for(fitted, columns, "review")
+    with progress() as tell, warned() as cautions:
+        opened = open_review(
+            fitted, policy, log, verdicts=verdicts, out=out, needs=needs,
+            columns=named, progress=tell, training=training, narrowing=not export, by=by,
+            exporting=export,
+        )  # fmt: skip
+    caution(cautions)
+    if export:
+        written = opened.export()
+        show(written.to_dict() if json else str(written), json)
+        return 0
+    check_packages()
+    from dprl.apps.web import new_token, open_socket, run, url_of
+
+    token = new_token()
+    app = opened.app(token, host, tuple(allow_host or ()), cases)
+    sock = open_socket(host, port)
+    url = f"{url_of(sock, host)}/{token}/"
+    facts: dict[str, Any] = {"url": url, "verdicts": str(opened.verdicts.path), "out": str(out)}
+    warn_of_others(host, "verdicts and the log")
+    announce(facts, f"Review at {url}\nVerdicts in {opened.verdicts.path}. Stop with Ctrl-C.", json)
+    run(app, sock)
+    return 0
+
+
+# --- `dprl report`: one page on a policy, for people
+
+
+@command
+def report(
+    policy: str,
+    files: list[str],
+    /,
+    columns: OtherColumns | None = None,
+    *,
+    out: Annotated[Path, Parameter(help="File for the report.")] = Path("review.html"),
+    title: Annotated[str | None, Parameter(help="Heading of the report.")] = None,
+    cases: Annotated[
+        Whole, Parameter(help="Past cases shown on each side of a change, with labels.")
+    ] = 0,
+    draws: Draws = 2_000,
+    seed: Seed = 0,
+    values: Values = True,
+    by: By = None,
+    standard: Annotated[
+        str | None,
+        Parameter(
+            help='"target": add what the TARGET 2025 statement asks of an emulated trial, and '
+            "write a model card. People's answers come from [intended-use] in dprl.toml; what "
+            "nobody answered is marked *to fill in*."
+        ),
+    ] = None,
+    card: Annotated[
+        Path | None,
+        Parameter(
+            help="File for the model card. Default: beside the report and named after it, as in "
+            "review.model-card.json."
+        ),
+    ] = None,
+    lang: Annotated[str, Parameter(help='Language of the page: "en" or "de".')] = "en",
+    json: Json = False,
+) -> int:
+    """Write a report on a policy for people: one self-contained HTML file that can be printed.
+
+    It says what would change, what held-out episodes say about it, where the policy defers and why,
+    how sure that is, what nobody can know from a log, and where the policy comes from.
+
+    Example: `dprl report policy.dprl held-out.parquet --out review.html`
+
+    Args:
+        policy: A policy file.
+        files: CSV or Parquet files, best of episodes that the policy was not learned from.
+        columns: Columns of the log, where their names differ from those of the policy.
+    """
+    import dprl
+    from dprl._core.html.catalogue import speak
+    from dprl.apps.reports.standard import check_standard
+    from dprl.evaluation.subgroups import columns_by
+    from dprl.policies.loading import deferring, read_like
+
+    speak(lang)  # what is refused is refused before a long log is read
+    if check_standard(standard) is not None and card is None:
+        card = card_beside(out)
+    for target in (out, card):
+        refuse_overwrite(target, policy, *files)
+    use = intended_use() if standard is not None else None
+    fitted = deferring(policy)
+    named = columns_for(fitted, columns, "report")
+    with progress() as tell, warned() as cautions:
+        data = read_like(fitted, files, tell, **named)
+        written = dprl.report(
+            fitted, data, out, title=title, cases=cases, values=values, draws=draws, seed=seed,
+            by=columns_by(by, data), standard=standard, use=use, card=card, lang=lang,
+            progress=tell,
+        )  # fmt: skip
+    if not json:
+        caution(cautions)
+    show({**written.to_dict(), "warnings": cautions} if json else str(written), json)
+    return 0

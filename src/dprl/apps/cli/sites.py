@@ -1,0 +1,443 @@
+"""`dprl evidence`: what a site counts of its log, for others to add up; no rows leave it."""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from dprl._core.disk import refuse_overwrite
+from dprl.apps.cli.console import caution, command, complain, progress, show, warned
+from dprl.apps.cli.options import Json, MaybeLogOptions, MaybeWhole
+from dprl.errors import EvidenceError, ParameterError
+
+# --- `dprl merge`: what several sites counted, together
+
+
+@command
+def merge(
+    files: list[str],
+    /,
+    *,
+    out: Annotated[
+        Path | None,
+        Parameter(help="Where to save it; by default it goes to standard output, for a pipe."),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Put together what several sites counted with one schema. The order does not matter.
+
+    Example: `dprl merge north.evidence south.evidence --out all.evidence`
+
+    Or through a pipe: `dprl merge north.evidence south.evidence | dprl fit - --no-plan --n-min 20`
+
+    Args:
+        files: Evidence files, one per site.
+    """
+    import dprl
+    from dprl.planning.sites import load_counts
+
+    refuse_overwrite(out, *files)
+    if out is None and (json or sys.stdout.isatty()):
+        raise ParameterError(
+            "--out is missing: evidence is not text for a screen.",
+            do="Say --out all.evidence, or send it through a pipe: | dprl fit - ...",
+        )
+    merged = dprl.merge_evidence(*(load_counts(file) for file in files))
+    if out is None:
+        complain(repr(merged))
+        sys.stdout.buffer.write(merged.to_bytes())
+        sys.stdout.flush()
+        return 0
+    merged.save(out)
+    first = merged.evidence if isinstance(merged, dprl.SitePlan) else merged
+    facts = {"evidence": str(out), "groups": first.groups,
+             "sites": [dict(site) for site in first.sites]}  # fmt: skip
+    show(facts if json else f"{merged.explain()}\n\nSaved as {out}.", json)
+    return 0
+
+
+# --- `dprl evidence --sql` and `--rows`: the query for a warehouse, and what came of it
+
+
+def print_query(schema: Path | None, log: MaybeLogOptions, given: dict[str, Any]) -> int:
+    """Print the query that counts a table.
+
+    Args:
+        schema: The schema file.
+        log: Which column is what.
+        given: Table, decimals, precision and dialect, None where they were not given.
+    """
+    import dprl
+    from dprl.evidence import sql_query
+
+    if schema is None or given["table"] is None:
+        gone = "--schema" if schema is None else "--table"
+        raise ParameterError(
+            f"{gone} is missing: a query needs --schema, --table and the columns.",
+            do="Say the schema that all sites agreed on, and the table as after FROM.",
+        )
+    options = log.options()
+    if options["time"] is None:
+        raise ParameterError(
+            "--time is missing: the rows of a table in a database have no order.",
+            do="Name the column that orders the rows of an episode.",
+        )
+    unused = [name for name in ("available", "ended", "propensity", "events", "follow_up")
+              if options.get(name)]  # fmt: skip
+    if unused:
+        raise ParameterError(
+            f"--{unused[0].replace('_', '-')} is not for the query, which takes every episode as "
+            "ended.",
+            do="Leave it out, or count with dprl evidence where the rows are.",
+        )
+    changed = [name for name in ("labels", "action_bins") if options.get(name)]
+    if changed:
+        raise ParameterError(
+            f"--{changed[0].replace('_', '-')} is not for the query, which takes labels as they "
+            "are in the table.",
+            do="Leave it out, and change the labels in the table itself.",
+        )
+    if not isinstance(options["state"], str):
+        raise ParameterError(
+            f"the query counts labelled states, and {len(options['state'])} columns are named.",
+            do="Name one column with --state.",
+        )
+    names = ("episode", "time", "state", "action", "reward", "group")
+    settings = {name: value for name, value in given.items() if value is not None}
+    columns = {name: options[name] for name in names}
+    show(sql_query(dprl.SiteSchema.load(schema), **columns, **settings).rstrip(), as_json=False)
+    return 0
+
+
+def count_rows(
+    rows: Path, schema: Path | None, out: Path | None, k: int | None, site: str, json: bool
+) -> int:
+    """Make an evidence file of the query's result.
+
+    Args:
+        rows: A CSV file with a header: the result of the query.
+        schema: The schema file.
+        out: The evidence file.
+        k: The fewest groups; None: as many as usual.
+        site: A name for the site.
+        json: Whether to print for machines.
+    """
+    import dprl
+    from dprl.evidence import from_query
+
+    if schema is None or out is None:
+        gone = "--schema" if schema is None else "--out"
+        raise ParameterError(
+            f"{gone} is missing: the result of a query needs --schema and --out.",
+            do="Say the schema that the query was made with, and where to save the evidence.",
+        )
+    refuse_overwrite(out, str(rows), str(schema))
+    agreed = dprl.SiteSchema.load(schema)
+    try:
+        with rows.open(encoding="utf-8-sig", newline="") as stream:
+            read = list(csv.DictReader(stream))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise EvidenceError(
+            f"no rows can be read from {str(rows)!r}.", str(error)[:80],
+            "Save the result of the query as CSV, with a header.",
+        ) from error  # fmt: skip
+    counted = from_query(read, agreed, site=site, **({} if k is None else {"k": k}))
+    counted.save(out)
+    if json:
+        show({"evidence": str(out), "digest": counted.digest(), **counted.sites[0]}, as_json=True)
+        return 0
+    show(f"{counted.explain()}\n\nSaved as {out}.", as_json=False)
+    return 0
+
+
+# --- `dprl evidence`: what a site counts of its log, for others to add up; no rows leave it
+
+
+@command
+def evidence(
+    files: list[str] | None = None,
+    /,
+    *,
+    log: MaybeLogOptions | None = None,
+    schema: Annotated[
+        Path | None, Parameter(help="The schema that all sites agreed on, a JSON file.")
+    ] = None,
+    out: Annotated[
+        Path | None, Parameter(help="Where to save what was counted, such as north.evidence.")
+    ] = None,
+    k: Annotated[
+        MaybeWhole,
+        Parameter(help="Nothing of fewer groups is given away about a state; by default 10."),
+    ] = None,
+    site: Annotated[str, Parameter(help="A name for the site.")] = "",
+    make_schema: Annotated[
+        Path | None,
+        Parameter(
+            help="Write a schema to this file: with the labels of a log, and no count of it, or "
+            "with --states and --actions."
+        ),
+    ] = None,
+    states: Annotated[
+        Path | None,
+        Parameter(
+            help="With --make-schema: a file with one state per line, as numbers where all are."
+        ),
+    ] = None,
+    actions: Annotated[
+        Path | None, Parameter(help="With --make-schema: a file with one action per line.")
+    ] = None,
+    gamma: Annotated[
+        float | None, Parameter(help="With --make-schema: discount per step, in (0, 1].")
+    ] = None,
+    lowest: Annotated[
+        float | None,
+        Parameter(help="With --make-schema: the lowest return there can be, for a certificate."),
+    ] = None,
+    highest: Annotated[
+        float | None, Parameter(help="With --make-schema: the highest return there can be.")
+    ] = None,
+    cut: Annotated[
+        Literal["drop", "drop-unrelated", "terminal"] | None,
+        Parameter(help="With --make-schema: how to treat cut episodes; by default as ended."),
+    ] = None,
+    points: Annotated[
+        Path | None,
+        Parameter(
+            help="Count a second time, for a plan: what lies between the decision points of this "
+            "file, which all sites' first counts were merged to. The log, --k and --site must be "
+            "those of the first count."
+        ),
+    ] = None,
+    n_min: Annotated[
+        MaybeWhole,
+        Parameter(help="With --points: episodes an action needs, as the learner will have it."),
+    ] = None,
+    contrast: Annotated[
+        bool, Parameter(help="With --points: also require n-min episodes that did otherwise.")
+    ] = True,
+    sql: Annotated[
+        bool,
+        Parameter(
+            help="Print the query that counts a table in a warehouse, in whole numbers; needs "
+            "--schema, --table and the columns.",
+            negative="",
+        ),
+    ] = False,
+    table: Annotated[
+        str | None, Parameter(help="With --sql: the table, as it is written after FROM.")
+    ] = None,
+    decimals: Annotated[
+        MaybeWhole, Parameter(help="With --sql: how many decimals rewards have; by default 0.")
+    ] = None,
+    precision: Annotated[
+        MaybeWhole,
+        Parameter(help="With --sql: how many decimals of gamma^k are kept; by default 12."),
+    ] = None,
+    dialect: Annotated[
+        Literal["standard", "duckdb", "postgres"] | None,
+        Parameter(help="With --sql: whose type of large numbers is named; by default standard."),
+    ] = None,
+    rows: Annotated[
+        Path | None,
+        Parameter(
+            help="A CSV file with the result of that query, in place of a log; needs --schema and "
+            "--out."
+        ),
+    ] = None,
+    explain: Annotated[
+        bool, Parameter(help="Say what is in evidence files, line by line.", negative="")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Count what a log says, over labels that were fixed beforehand, for sites that share no rows.
+
+    All sites count with one schema. Their files are put together with `dprl merge`, and
+    `dprl fit` takes the result.
+
+    Example: `dprl evidence visits.csv --make-schema schema.json --gamma 0.99 --lowest 0
+    --highest 1 ...`
+
+    Then, at every site: `dprl evidence visits.csv --schema schema.json --out north.evidence ...`
+
+    What would leave the site: `dprl evidence north.evidence --explain`
+
+    In a warehouse: `dprl evidence --sql --schema schema.json --table visits --dialect postgres ...`
+    prints the query, and `dprl evidence --rows result.csv --schema schema.json --out
+    north.evidence` takes its result.
+
+    For a plan over several decisions, count again between the points of all sites:
+    `dprl evidence visits.csv --points all.evidence --n-min 20 --out north.plan ...`
+
+    Args:
+        files: CSV or Parquet files of a log; with --explain evidence files.
+        log: Which column is what.
+    """
+    given = list(files or [])
+    if explain:
+        return _explain(given, json)
+    of_schema = {"states": states, "actions": actions, "gamma": gamma, "lowest": lowest,
+                 "highest": highest, "cut": cut}  # fmt: skip
+    if make_schema is not None:
+        return _make_schema(given, log or MaybeLogOptions(), make_schema, of_schema, json)
+    odd = [name for name, value in of_schema.items() if value is not None]
+    if odd:
+        raise ParameterError(
+            f"--{odd[0]} is part of a schema, which is fixed before anybody counts.",
+            f"--{odd[0]} {of_schema[odd[0]]}",
+            "Say --make-schema FILE to write one; to count, leave it out.",
+        )
+    of_query = {"table": table, "decimals": decimals, "precision": precision, "dialect": dialect}
+    if sql:
+        return print_query(schema, log or MaybeLogOptions(), of_query)
+    if rows is not None:
+        return count_rows(rows, schema, out, k, site, json)
+    odd = [name for name, value in of_query.items() if value is not None]
+    if odd:
+        raise ParameterError(
+            f"--{odd[0]} is for a query.", f"--{odd[0]} {of_query[odd[0]]}",
+            "Say --sql too, or leave it out.",
+        )  # fmt: skip
+    if points is not None:
+        return _count_again(given, log or MaybeLogOptions(), points, n_min, contrast, out, k, site,
+                            json)  # fmt: skip
+    if schema is None or out is None or not given:
+        gone = "--schema" if schema is None else "--out" if out is None else "a log"
+        raise ParameterError(
+            f"{gone} is missing: to count, a log, --schema and --out are needed.",
+            do="Write a schema first with --make-schema, or look into a file with --explain.",
+        )
+    return _count(given, log or MaybeLogOptions(), schema, out, k, site, json)
+
+
+def _explain(files: list[str], json: bool) -> int:
+    import dprl
+    from dprl.planning.sites import load_counts
+
+    if not files:
+        raise ParameterError("--explain needs an evidence file.", do="Name one.")
+    parts: list[Any] = [load_counts(file) for file in files]
+    if json:
+        first = [part.evidence if isinstance(part, dprl.SitePlan) else part for part in parts]
+        facts = [
+            {"file": file, "sites": [dict(site) for site in one.sites], "words": part.explain()}
+            for file, part, one in zip(files, parts, first, strict=True)
+        ]
+        show(facts, as_json=True)
+        return 0
+    show("\n\n".join(part.explain() for part in parts), as_json=False)
+    return 0
+
+
+def _make_schema(
+    files: list[str], log: MaybeLogOptions, out: Path, given: dict[str, Any], json: bool
+) -> int:
+    import dprl
+
+    refuse_overwrite(out, *files, *(str(given[n]) for n in ("states", "actions") if given[n]))
+    if given["gamma"] is None:
+        raise ParameterError("a schema needs --gamma.", do="Say the discount: --gamma 0.99")
+    ends = (given["lowest"], given["highest"])
+    if (ends[0] is None) != (ends[1] is None):
+        raise ParameterError(
+            "--lowest and --highest come together.",
+            do="State both from what rewards can be, or neither.",
+        )
+    settings: dict[str, Any] = {"gamma": given["gamma"], "cut": given["cut"],
+                "value_range": None if ends[0] is None else ends}  # fmt: skip
+    named = [given[name] for name in ("states", "actions")]
+    cautions: list[str] = []
+    if files and not any(named):
+        with progress() as tell, warned() as cautions:
+            made = dprl.SiteSchema.of(
+                dprl.read(files, **log.options(), progress=tell), **settings
+            )  # fmt: skip
+    elif all(named) and not files:
+        labels: dict[str, Any] = {name: _labels(given[name]) for name in ("states", "actions")}
+        made = dprl.SiteSchema(**labels, **settings, follow_up=log.follow_up)
+    else:
+        raise ParameterError(
+            "a schema is made of a log, or of --states and --actions.",
+            do="Name one of the two.",
+        )
+    made.save(out)
+    if not json:
+        caution(cautions)
+    facts = {"schema": str(out), "digest": made.digest(), "states": len(made.states),
+             "actions": len(made.actions), "warnings": cautions}  # fmt: skip
+    words = f"{made!r}\nSaved as {out}. Read its labels before you pass it on."
+    show(facts if json else words, json)
+    return 0
+
+
+def _labels(path: Path) -> list[Any]:
+    """The labels in a file, one per line; numbers where all of them are whole numbers."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise ParameterError(
+            f"no labels can be read from {str(path)!r}.", do="Give a text file, one per line."
+        ) from None
+    labels = [line.strip() for line in lines if line.strip()]
+    whole = all(re.fullmatch(r"-?(0|[1-9][0-9]{0,17})", label) for label in labels)
+    return [int(label) for label in labels] if whole else labels
+
+
+def _count(
+    files: list[str], log: MaybeLogOptions, schema: Path, out: Path, k: int | None, site: str,
+    json: bool,
+) -> int:  # fmt: skip
+    import dprl
+
+    refuse_overwrite(out, *files, str(schema))
+    agreed = dprl.SiteSchema.load(schema)
+    options = log.options()
+    options["follow_up"] = options["follow_up"] or agreed.follow_up
+    with progress() as tell, warned() as cautions:
+        data = dprl.read(files, **options, progress=tell)
+        tell("counting (the first run compiles for some seconds)", 0.0)
+        counted = dprl.site_evidence(data, agreed, site=site, **({} if k is None else {"k": k}))
+        counted.save(out)
+    if json:
+        show({"evidence": str(out), "digest": counted.digest(), **counted.sites[0],
+              "warnings": cautions}, as_json=True)  # fmt: skip
+        return 0
+    caution(cautions)
+    show(f"{data!r}\n{counted.explain()}\n\nSaved as {out}.", as_json=False)
+    return 0
+
+
+def _count_again(
+    files: list[str], log: MaybeLogOptions, points: Path, n_min: int | None, contrast: bool,
+    out: Path | None, k: int | None, site: str, json: bool,
+) -> int:  # fmt: skip
+    import dprl
+
+    if n_min is None or out is None or not files:
+        gone = "--n-min" if n_min is None else "--out" if out is None else "a log"
+        raise ParameterError(
+            f"{gone} is missing: to count for a plan, a log, --points, --n-min and --out are "
+            "needed.",
+            do="Say them, with the --k and --site of the first count.",
+        )
+    refuse_overwrite(out, *files, str(points))
+    first = dprl.SiteEvidence.load(points)
+    options = log.options()
+    options["follow_up"] = options["follow_up"] or first.schema.follow_up
+    with progress() as tell, warned() as cautions:
+        data = dprl.read(files, **options, progress=tell)
+        tell("counting (the first run compiles for some seconds)", 0.0)
+        plan = dprl.site_plan(data, first, n_min=n_min, contrast=contrast, site=site,
+                              **({} if k is None else {"k": k}))  # fmt: skip
+        plan.save(out)
+    if json:
+        show({"evidence": str(out), "sites": len(plan.parts), "hidden": plan.hidden,
+              "warnings": cautions}, as_json=True)  # fmt: skip
+        return 0
+    caution(cautions)
+    show(f"{data!r}\n{plan.explain().split(chr(10) * 2)[0]}\n\nSaved as {out}.", as_json=False)
+    return 0

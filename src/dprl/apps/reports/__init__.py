@@ -1,0 +1,1 @@
+"""What a policy would change, in words and numbers, on a page."""

@@ -1,0 +1,776 @@
+"""Monitor: does what was certified still hold, while new groups come in?"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaln, xlogy
+
+from dprl._core import plot
+from dprl._core.arrays import Floats, Ints
+from dprl._core.checks import check_delta
+from dprl._core.disk import append, check_target, replacing
+from dprl._core.table import Table, many, to_json_value
+from dprl._core.words import either, option, worded
+from dprl.certificate.eprocesses import (
+    COLUMNS,
+    Visits,
+    advantages,
+    against,
+    counted,
+    lower_mean,
+    seen_of,
+    visits_of,
+)
+from dprl.errors import LogError, ParameterError, PolicyError
+from dprl.logs.censoring import settle
+from dprl.logs.log import Label, Log, check_log
+from dprl.logs.overlap import seen as seen_before
+from dprl.logs.reading.tables import write_rows
+from dprl.logs.returns import first_visits
+from dprl.policies.table import TablePolicy
+
+# --- The file of a monitor: what was seen since a policy was made, one line for every addition
+#
+# The first line says which policy and which settings; every further line is one addition: a mark
+# for
+# each group, counts of visits, and the claims as they stood then. Lines are only ever added. Each
+# ends with a digest of itself and the line before, so a changed file is refused, and a line that
+# was
+# not written to the end (a full disk, a power cut) is recognised and left out.
+#
+# Marks are keyed hashes of the group's label, so that a group that comes again is not counted
+# twice.
+# The key is in the file: who has it can test whether a known label is in it. It holds no labels,
+# no
+# times of patients and no rewards, but counts of small groups: keep it as private as the policy.
+
+FORMAT = "dprl monitor 1"
+
+
+def marks_of(groups: Sequence[Label], salt: str) -> list[str]:
+    """One mark of 64 bits per group label; text and numbers differ."""
+    key = bytes.fromhex(salt)
+    kinds = ("t" if isinstance(g, str) else "n" for g in groups)
+    words = (g if isinstance(g, str) else str(int(g)) for g in groups)
+    return [
+        hashlib.blake2b(
+            f"{kind}{word}".encode("utf-8", "surrogatepass"), key=key, digest_size=8
+        ).hexdigest()
+        for kind, word in zip(kinds, words, strict=True)
+    ]
+
+
+class Record:
+    """The lines of the file of a monitor.
+
+    Attributes:
+        path: The file; None while nothing is to be written.
+        head: The first line: the policy and the settings.
+        additions: One entry per addition.
+        torn: Whether the last line of the file was not written to the end, and was left out.
+    """
+
+    def __init__(self, path: Path | None, head: dict[str, Any]) -> None:
+        self.path, self.head, self.torn = path, head, False
+        self.additions: list[dict[str, Any]] = []
+
+    @classmethod
+    def read(cls, path: Path) -> Record:
+        """Read a file; refuse one that is damaged or of another kind."""
+        lines = path.read_bytes().split(b"\n")
+        torn = lines.pop() != b""
+        entries, before = [], ""
+        for number, line in enumerate(lines, 1):
+            try:
+                entry = json.loads(line)
+                check = entry.pop("check")
+            except (ValueError, AttributeError, KeyError, RecursionError):
+                raise _damaged(path, number) from None
+            if check != _check(entry, before):
+                raise _damaged(path, number)
+            entries.append(entry)
+            before = check
+        if not entries or entries[0].get("format") != FORMAT:
+            raise PolicyError(
+                f"{str(path)!r} is not the file of a monitor.",
+                do="Name another file (--record); it is made where there is none.",
+            )
+        record = cls(path, entries[0])
+        record.additions, record.torn = entries[1:], torn
+        return record
+
+    def add(self, entry: dict[str, Any]) -> None:
+        """Add one entry, in memory and to the file."""
+        self.additions.append(entry)
+        if self.path is None:
+            return
+        try:
+            if len(self.additions) == 1 or self.torn or not self.path.exists():
+                self.write(self.path)
+            else:
+                append(self.path, self._lines()[-1])
+        except BaseException:
+            self.additions.pop()  # it is not in the file
+            raise
+
+    def write(self, path: Path) -> None:
+        """Write all of it to a file, which is replaced as a whole."""
+        check_target(path)
+        with replacing(path) as part:
+            part.write_bytes(b"".join(self._lines()))
+        self.path, self.torn = path, False
+
+    def marks(self) -> set[str]:
+        """The marks of all groups."""
+        return {mark for entry in self.additions for mark in entry["groups"]}
+
+    def _lines(self) -> list[bytes]:
+        lines, before = [], ""
+        for entry in (self.head, *self.additions):
+            before = _check(entry, before)
+            lines.append(json.dumps({**entry, "check": before}, ensure_ascii=True).encode() + b"\n")
+        return lines
+
+
+def _check(entry: dict[str, Any], before: str) -> str:
+    text = before + json.dumps(entry, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _damaged(path: Path, number: int) -> PolicyError:
+    return PolicyError(
+        f"the file of a monitor was changed or is damaged, at line {number}.",
+        str(path),
+        "Take a copy from before, or begin again with another file and add all logs.",
+    )
+
+
+def together(one: Record, other: Record) -> Iterable[dict[str, Any]]:
+    """The additions of two records of one policy, earlier ones first."""
+    return sorted((*one.additions, *other.additions), key=lambda entry: str(entry["when"]))
+
+
+# --- Has practice changed? An e-process of "actions are taken as often as they were"
+#
+# Of a state let o be how often each of A actions was taken in the log that a policy comes from,
+# and n
+# how often since then, one group one vote. If all were drawn with the same probabilities p,
+# whatever
+# they are, the likelihood is at most that of the best p, and
+#
+#     E = M(o) M(n) / max_p ∏ p_a^(o_a + n_a)
+#
+# M the probability of a sequence with such counts under a Dirichlet prior of ½ for every action
+# (Krichevsky and Trofimov). M(o) M(n) / ∏ p_a^(o_a + n_a) is a martingale for the true p, so E is
+# at
+# most one: P(E ever reaches 1/α) <= α however often one looks. Nothing is taken from tables of
+# the
+# normal distribution, and p need not be known.
+
+PRIOR = 0.5
+"""What every action counts for before it was ever seen."""
+
+
+def _log_mixed(counts: Floats) -> Floats:
+    """Natural logarithm of M for counts (S, A), one per state."""
+    A, n = counts.shape[1], counts.sum(axis=1)
+    each = (gammaln(counts + PRIOR) - gammaln(PRIOR)).sum(axis=1)
+    return np.asarray(each + gammaln(A * PRIOR) - gammaln(n + A * PRIOR))
+
+
+def log_drift(before: Any, since: Any) -> Floats:
+    """Natural logarithm of the e-value of "actions are taken as often as they were", by state.
+
+    Args:
+        before: (S, A), groups that took each action at their first visit, in the log of a policy.
+        since: (S, A), the same of groups that came later.
+    """
+    o, n = np.asarray(before, np.float64), np.asarray(since, np.float64)
+    both = o + n
+    total = both.sum(axis=1, keepdims=True)
+    best = xlogy(both, both / np.maximum(total, 1.0)).sum(axis=1)
+    return np.asarray(_log_mixed(o) + _log_mixed(n) - best)
+
+
+# --- What a monitor says of a certified policy, from groups that came after it was made
+#
+# Every statement below is an e-process over the new groups alone, so each kind of statement is
+# false
+# with probability at most δ *however often one looks*, and nothing is paid for looking.
+#
+# * *against*: of each of the k issued suggestions, "its advantage is at least the lower bound
+# that
+#   was certified" and "it is at least 0". With x and y of `dprl.certificate.eprocesses`
+#   exchanged,
+#   the first fails where
+#
+#       Q >= V + c    and    E y <= V - c o,      o = p/(1-p)
+#
+#   does, c the certified bound and p a lower bound of the probability of the action, at δ/2k for
+#   each
+#   suggestion. Contradicted where one of the two e-values reaches 4k/δ.
+# * *more*: pairs that were not issued, although their action looked better than doing otherwise
+# and
+#   n_min trajectories took it: certified now where the e-value of "no benefit" reaches 2C/δ, C
+#   the
+#   number of such pairs; as much is left for the probability of the action in the lower bound.
+# * *drift*: states where the policy defers, and actions are not taken as often as they were
+#   (`dprl.certificate.monitor`), at S/δ for S such states.
+
+TEN = math.log(10)
+STATUS = ("still certified", "more is certified now", "what was promised is contradicted")
+
+
+@dataclass(frozen=True, eq=False)
+class Watch:
+    """How the claims of a policy stand.
+
+    Attributes:
+        status: "still certified", "more is certified now", or "what was promised is contradicted".
+        groups: New groups behind it.
+        suggestions: One row per issued suggestion: what was promised, what new visits say.
+        more: One row per pair that is certified now and was not.
+        drift: One row per state where the policy defers and practice has changed.
+        notes: What a reader must know, in sentences.
+
+    Example:
+        >>> import dprl
+        >>> world = dprl.envs.care_pathway()
+        >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+        >>> policy = dprl.gate(learner, world.sample(4000, seed=0), value_range=(0, 1))
+        >>> dprl.Monitor(policy).add(world.sample(500, seed=1)).status
+        'still certified'
+    """
+
+    status: str
+    groups: int
+    suggestions: Table
+    more: Table
+    drift: Table
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as values that JSON can hold.
+
+        Returns:
+            Status, groups, rows of the three tables, and notes.
+
+        Example:
+            >>> import dprl
+            >>> world = dprl.envs.care_pathway()
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> policy = dprl.gate(learner, world.sample(4000, seed=0), value_range=(0, 1))
+            >>> dprl.Monitor(policy).look().to_dict()["groups"]
+            0
+        """
+        return {
+            "status": self.status, "groups": self.groups,
+            **{name: to_json_value(getattr(self, name).to_dicts())
+               for name in ("suggestions", "more", "drift")},
+            "notes": list(self.notes),
+        }  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        from dprl._core.results import in_notebook
+
+        head = str(self).splitlines()[0]
+        return in_notebook(head, self.notes, (self.suggestions, self.more, self.drift))
+
+    def __str__(self) -> str:
+        tables = [t for t in (self.suggestions, self.more, self.drift) if len(t)]
+        head = f"{self.status[0].upper()}{self.status[1:]} ({many(self.groups, 'new group')})"
+        return "\n\n".join([head, *map(str, tables), *self.notes])
+
+
+def candidates(policy: TablePolicy, n_min: float) -> Ints:
+    """int64, pairs s·A + a that are not issued, looked better, and were taken n_min times."""
+    m, choice = np.asarray(policy.m), np.asarray(policy.choice)
+    with np.errstate(invalid="ignore"):
+        better = np.asarray(policy.took_mean) > np.asarray(policy.others_mean)
+    wanted = better & (np.asarray(policy.n) >= n_min) & (m > 0)
+    issued = np.flatnonzero(choice >= 0)
+    wanted[issued, choice[issued]] = False
+    return np.flatnonzero(wanted)
+
+
+def watch(
+    policy: TablePolicy, seen: Visits, since: Ints, *, delta: float, n_min: float, strange: float
+) -> Watch:
+    """How the claims of a policy stand after some visits.
+
+    Args:
+        policy: A certified policy over S labelled states with A actions.
+        seen: New visits; its actions are those of the policy, and one for all others.
+        since: int64 (S, A + 1), new groups that took each action at their first visit.
+        delta: Level of each kind of statement.
+        n_min: Trajectories that an action needed to be looked at.
+        strange: Share of new steps in states that the policy does not know.
+    """
+    A = len(policy.actions)
+    assert policy.certificate is not None  # a monitor takes no other
+    promised = {row["state"]: row for row in policy.certificate.rows}
+    state = {label: s for s, label in enumerate(policy.states)}
+    rows: list[dict[str, Any]] = []
+    k = max(len(promised), 1)
+    reach = math.log(4 * k / delta)
+    for label, row in promised.items():
+        s = state[label]
+        a = policy.actions.index(row["suggested"])
+        pair = s * (A + 1) + a
+        n, difference = seen_of(seen, pair)
+        low = max(float(row["advantage_low"] or 0.0), 0.0)
+        width = seen.value_range[1] - seen.value_range[0]
+        p = lower_mean([1.0, 0.0], n, math.log(2 * k / delta))
+        worse = against(seen, pair, 0.0, 0.0)
+        less = against(seen, pair, low / width, p / max(1 - p, 1e-12)) if low else worse
+        rows.append({
+            "state": label, "suggested": row["suggested"], "promised": low, "took": int(n[0]),
+            "others": int(n[1]), "difference": difference * width,
+            "log10_e_less": less / TEN, "log10_e_worse": worse / TEN,
+            "verdict": "worse than usual" if worse >= reach else "less than promised"
+            if less >= reach else "holds" if n.all() else "cannot say",
+        })  # fmt: skip
+    more = _more(policy, seen, delta, n_min)
+    drift = _drifted(policy, since, delta)
+    broken = any(r["verdict"] in ("worse than usual", "less than promised") for r in rows)
+    status = STATUS[2 if broken else 1 if more else 0]
+    return Watch(
+        status, seen.n_groups, _suggestions(rows, delta), _table(more, "Certified now", MORE),
+        _table(drift, "Practice has changed where the policy defers", DRIFT),
+        _notes(rows, strange, delta),
+    )  # fmt: skip
+
+
+def _more(policy: TablePolicy, seen: Visits, delta: float, n_min: float) -> list[dict[str, Any]]:
+    A = len(policy.actions)
+    pairs = candidates(policy, n_min)
+    if not len(pairs):
+        return []
+    nats = math.log(2 * len(pairs) / delta)
+    proved = advantages(seen, pairs // A * (A + 1) + pairs % A, nats, nats)
+    return [
+        {"state": policy.states[int(pair) // (A + 1)],
+         "suggested": policy.actions[int(pair) % (A + 1)], "advantage_low": float(low),
+         "log10_e": float(e) / TEN}
+        for pair, low, e in zip(proved.pairs, proved.low, proved.log_e, strict=True)
+        if e >= nats
+    ]  # fmt: skip
+
+
+def _drifted(policy: TablePolicy, since: Ints, delta: float) -> list[dict[str, Any]]:
+    before = np.column_stack((np.asarray(policy.m), np.zeros(len(policy.states), np.int64)))
+    defers = np.asarray(policy.choice) < 0
+    asked = defers & (before.sum(axis=1) > 0)
+    log_e = log_drift(before, since)
+    names = [*policy.actions, "another"]
+    rows = []
+    for s in np.flatnonzero(asked & (log_e >= math.log(max(int(asked.sum()), 1) / delta))):
+        then, now = before[s] / before[s].sum(), since[s] / max(since[s].sum(), 1)
+        a = int(np.argmax(np.abs(now - then)))
+        rows.append({"state": policy.states[s], "action": names[a], "then": float(then[a]),
+                     "now": float(now[a]), "groups": int(since[s].sum()),
+                     "log10_e": float(log_e[s]) / TEN})  # fmt: skip
+    return sorted(rows, key=lambda row: -row["log10_e"])
+
+
+MORE = "log10_e: the evidence against 'no benefit' from new groups alone, in powers of ten."
+DRIFT = "then, now: share of groups that took the action at their first visit."
+
+
+def _table(rows: list[dict[str, Any]], caption: str, note: str) -> Table:
+    names = list(rows[0]) if rows else []
+    return Table({name: [row[name] for row in rows] for name in names}, caption, note)
+
+
+def _suggestions(rows: list[dict[str, Any]], delta: float) -> Table:
+    note = (
+        "promised: the certified lower bound of the advantage. difference: taking the suggestion "
+        "less doing otherwise, on new visits. log10_e_less and log10_e_worse: the evidence that it "
+        "brings less than promised, and that it is worse than usual practice, in powers of ten; "
+        f"they decide at {math.log10(4 * max(len(rows), 1) / delta):.2f}."
+    )
+    return _table(rows, "Suggestions", note)
+
+
+def _notes(rows: list[dict[str, Any]], strange: float, delta: float) -> tuple[str, ...]:
+    notes = [
+        f"Each kind of statement (contradicted, certified now, practice has changed) is false with "
+        f"probability at most {delta:g}, however often one looks."
+    ]
+    alone = [str(row["state"]) for row in rows if row["took"] and not row["others"]]
+    if alone:
+        notes.append(
+            f"At {', '.join(alone[:5])}{', …' if len(alone) > 5 else ''} nobody did otherwise: "
+            "where a suggestion is always followed there is nothing left to compare it with."
+        )
+    if strange > 0:
+        notes.append(f"{strange:.1%} of the new steps are in states that the policy does not know.")
+    return tuple(notes)
+
+
+# --- Monitor: does what was certified still hold, while new groups come in?
+
+
+class Monitor:
+    """What new groups say of a certified policy; it may be asked at any time, as often as wanted.
+
+    Groups are added as they come, and each counts once. What is kept is a small file of counts
+    (`dprl.certificate.monitor`), so the logs themselves need not be kept.
+
+    Attributes:
+        policy: The policy.
+        delta: How often each kind of statement may be false.
+        record: What was added so far.
+
+    Example:
+        >>> import dprl
+        >>> world = dprl.envs.care_pathway()
+        >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+        >>> policy = dprl.gate(learner, world.sample(4000, seed=0), value_range=(0, 1))
+        >>> monitor = dprl.Monitor(policy)
+        >>> monitor.add(world.sample(500, seed=1)).status
+        'still certified'
+        >>> monitor.groups
+        500
+    """
+
+    def __init__(
+        self, policy: Any, path: str | os.PathLike[str] | None = None, *, delta: float | None = None
+    ) -> None:
+        """Begin, or go on from a file.
+
+        Args:
+            policy: A policy that went through `dprl.gate`, over labelled states.
+            path: The file of the monitor. It is made at the first addition where there is none.
+                Default None: nothing is written.
+            delta: How often each kind of statement may be false, in (0, 1). Default None: that of
+                the certificate; a file keeps the one it began with.
+
+        Raises:
+            PolicyError: The policy has no certificate over labelled states, or the file belongs to
+                another policy, or is damaged.
+            ParameterError: `delta` is out of range, or not the one that the file began with.
+        """
+        certificate = getattr(policy, "certificate", None)
+        if certificate is None or getattr(policy, "changes_by", "") != "state":
+            raise PolicyError(
+                "a monitor needs a certificate over labelled states to hold new groups against.",
+                repr(policy),
+                worded(
+                    "Gate the policy first: {command}.",
+                    command=either("dprl.gate(policy, log, ...)", "dprl gate"),
+                ),
+            )
+        if getattr(certificate, "grade", "proved") != "proved":
+            raise PolicyError(
+                "a monitor continues a proved certificate; this one is large-sample.",
+                do=worded("Gate the policy with {grade}.", grade=option("grade", "proved")),
+            )
+        if certificate.kind.whole:
+            raise PolicyError(
+                "a monitor watches single suggestions; this certificate is about the policy as a "
+                "whole and claims nothing about any one of them.",
+                do=worded(
+                    "Gate the policy with {mode} or {mode2}.",
+                    mode=option("mode", "swap-split"),
+                    mode2=option("mode", "in-sample"),
+                ),
+            )
+        self.policy = policy
+        self.delta = check_delta(certificate.delta if delta is None else delta)
+        head = {
+            "format": FORMAT, "policy": policy.digest(), "delta": self.delta,
+            "gamma": certificate.gamma, "range": list(certificate.value_range),
+            "markov": getattr(certificate, "visits", "first") == "all",
+            "salt": secrets.token_hex(16),
+        }  # fmt: skip
+        self.record = Record(None if path is None else Path(path), head)
+        if path is not None and Path(path).exists():
+            self.record = Record.read(Path(path))
+            self._check_head(head, asked=delta)
+
+    def _check_head(self, head: dict[str, Any], asked: float | None) -> None:
+        """Refuse a file of another policy, or with another δ than asked for."""
+        mine = self.record.head
+        if mine.get("policy") != head["policy"]:
+            raise PolicyError(
+                "the file of the monitor belongs to another policy, "
+                f"{str(mine.get('policy'))[:12]}; this is {head['policy'][:12]}.",
+                str(self.record.path),
+                "Name another file (--record): each policy has its own.",
+            )
+        if asked is not None and asked != mine["delta"]:
+            raise ParameterError(
+                f"the file of the monitor began with delta = {mine['delta']:g}; got {asked:g}.",
+                str(self.record.path),
+                "Leave delta out: it cannot be changed after looking.",
+            )
+        self.delta = float(mine["delta"])
+
+    @property
+    def groups(self) -> int:
+        """The number of new groups so far."""
+        return sum(len(entry["groups"]) for entry in self.record.additions)
+
+    def add(self, log: Log, *, when: str | None = None) -> Watch:
+        """Add the groups of a log that were not added before, and look.
+
+        Args:
+            log: New episodes; groups that were added before are left out.
+            when: When they were added, for the history. Default None: now.
+
+        Returns:
+            How the claims stand with them.
+
+        Raises:
+            LogError: States are not labels, no group is new, or a return is outside the range.
+            PolicyError: The log is one that the policy was made from.
+
+        Example:
+            >>> import dprl
+            >>> world = dprl.envs.care_pathway()
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> policy = dprl.gate(learner, world.sample(4000, seed=0), value_range=(0, 1))
+            >>> dprl.Monitor(policy).add(world.sample(500, seed=1)).groups
+            500
+        """
+        check_log(log)
+        if log.state is None:
+            raise LogError(
+                "the policy is over labelled states; this log's states are features.",
+                do="Read the column of labels as the state.",
+            )
+        what = seen_before(self.policy.provenance, log)
+        if what:
+            raise PolicyError(
+                f"{what}: it cannot speak for the policy again.",
+                f"log {log.digest()[:12]}",
+                "Add groups that came after the policy was made.",
+            )
+        marks = marks_of(log.groups, self.record.head["salt"])
+        before = self.record.marks()
+        new = np.array([mark not in before for mark in marks], bool)
+        if not new.any():
+            raise LogError(
+                f"all {len(marks):,} groups of this log were added before.",
+                do="Nothing was changed. Add logs of new groups.",
+            )
+        log = log.take(np.flatnonzero(new[log.group]))
+        settled = settle(log, self.record.head["gamma"], self.policy.parameters.get("cut"))
+        visits, strange = self._visits(settled.gathered())
+        entry: dict[str, Any] = {
+            "when": when or datetime.now(UTC).isoformat(timespec="seconds"),
+            "groups": [mark for mark, fresh in zip(marks, new, strict=True) if fresh],
+            "left_out": int((~new).sum()), "steps": settled.n_steps, "strange": strange,
+            "visits": {name: getattr(visits, name).tolist() for name in COLUMNS},
+            "first": _sparse(self._first(settled.gathered())),
+        }  # fmt: skip
+        looked = self._look([*self.record.additions, entry])
+        entry["look"] = looked.to_dict()
+        self.record.add(entry)
+        return looked
+
+    def look(self) -> Watch:
+        """How the claims stand now.
+
+        Returns:
+            The same as the last addition returned.
+
+        Example:
+            >>> import dprl
+            >>> world = dprl.envs.care_pathway()
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> policy = dprl.gate(learner, world.sample(4000, seed=0), value_range=(0, 1))
+            >>> dprl.Monitor(policy).look().status
+            'still certified'
+        """
+        return self._look(self.record.additions)
+
+    def merge(self, other: Monitor) -> Monitor:
+        """The additions of two monitors of one policy together, as if all had gone to one.
+
+        Args:
+            other: A monitor of the same policy that began from a copy of the same file, so that
+                groups are recognised; no group may be in both.
+
+        Returns:
+            A new monitor, without a file.
+
+        Raises:
+            PolicyError: They are of different policies or did not begin from one file, or a group
+                is in both.
+
+        Example:
+            >>> import dprl
+            >>> world = dprl.envs.care_pathway()
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> policy = dprl.gate(learner, world.sample(4000, seed=0), value_range=(0, 1))
+            >>> here = dprl.Monitor(policy)
+            >>> here.merge(here).groups
+            0
+        """
+        if other.record.head != self.record.head:
+            raise PolicyError(
+                "these monitors did not begin from the same file.",
+                do="Begin one, copy its file to every site, and add there.",
+            )
+        both = self.record.marks() & other.record.marks()
+        if both and other is not self:
+            raise PolicyError(
+                f"{len(both):,} groups are in both monitors.", do="Each group may count once."
+            )
+        merged = Monitor(self.policy, delta=self.delta)
+        merged.record = Record(None, self.record.head)
+        for entry in together(self.record, other.record):
+            merged.record.additions.append({k: v for k, v in entry.items() if k != "look"})
+            looked = merged._look(merged.record.additions)
+            merged.record.additions[-1]["look"] = looked.to_dict()
+        return merged
+
+    def history(self) -> Table:
+        """How the evidence grew: one row per addition and suggestion.
+
+        Returns:
+            Columns when, groups, state, suggested, difference, log10_e_less, log10_e_worse,
+            verdict.
+
+        Example:
+            >>> import dprl
+            >>> world = dprl.envs.care_pathway()
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> policy = dprl.gate(learner, world.sample(4000, seed=0), value_range=(0, 1))
+            >>> monitor = dprl.Monitor(policy)
+            >>> _ = monitor.add(world.sample(100, seed=1))
+            >>> monitor.history()["groups"]
+            [100, 100]
+        """
+        names = ("state", "suggested", "difference", "log10_e_less", "log10_e_worse", "verdict")
+        columns: dict[str, list[Any]] = {name: [] for name in ("when", "groups", *names)}
+        for entry in self.record.additions:
+            for row in entry["look"]["suggestions"]:
+                columns["when"].append(entry["when"])
+                columns["groups"].append(entry["look"]["groups"])
+                for name in names:
+                    columns[name].append(row[name])
+        return Table(columns, "Evidence against what was promised, addition by addition")
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """The evidence against each suggestion over time, with the line at which it decides.
+
+        Args:
+            path: A file to save to (.png, .svg or .pdf); the rows go beside it as .parquet. Default
+                None: nothing is written.
+
+        Returns:
+            The matplotlib figure.
+
+        Raises:
+            PackageError: matplotlib is not installed.
+
+        Example:
+            >>> import dprl
+            >>> world = dprl.envs.care_pathway()
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> policy = dprl.gate(learner, world.sample(4000, seed=0), value_range=(0, 1))
+            >>> figure = dprl.Monitor(policy).plot()
+        """
+        rows = self.history().to_dicts()
+        line = np.log10(4 * max(len(self.policy.certificate.rows), 1) / self.delta)
+        with plot.look():
+            figure, axes = plot.grid(1, 1, width=6.4, height=3.8)
+            axis = axes[0, 0]
+            labels = list(dict.fromkeys((r["state"], r["suggested"]) for r in rows))
+            last = {}
+            for state, suggested in labels:
+                mine = [r for r in rows if (r["state"], r["suggested"]) == (state, suggested)]
+                last[state, suggested] = mine[-1]["log10_e_less"]
+            loudest = sorted(labels, key=lambda label: -last[label])[:8]
+            for label in labels:
+                mine = [r for r in rows if (r["state"], r["suggested"]) == label]
+                x, y = [r["groups"] for r in mine], [r["log10_e_less"] for r in mine]
+                words = f"{label[0]}: {label[1]}"
+                loud = label in loudest
+                look = {"lw": 1.6, "label": words} if loud else {"lw": 0.8, "color": "#bbbbbb"}
+                axis.plot(x, y, marker="o", ms=3, **look)
+            plot.reference(axis, float(line), "contradicted above this line")
+            axis.set(xlabel="new groups", ylabel="evidence against the promise (powers of ten)")
+            if labels:
+                figure.legend(*axis.get_legend_handles_labels(), loc="outside right center",
+                              fontsize=8)  # fmt: skip
+            if path is not None:
+                plot.save(figure, Path(path))
+                write_rows(to_json_value(rows), Path(path).with_suffix(".parquet"))
+        return figure
+
+    def _visits(self, log: Log) -> tuple[Visits, float]:
+        """Visits in the labels of the policy, and the share of steps in states it does not know."""
+        head = self.record.head
+        low, high = head["range"]
+        own = visits_of(log, head["gamma"], (low, high), markov=head["markov"])
+        A, state, action = len(self.policy.actions), *self._codes(log)
+        s, a = state[own.pair // log.n_actions], action[own.pair % log.n_actions]
+        fine = s >= 0
+        columns = [c[fine] for c in (s * (A + 1) + a, own.gap, own.bin, own.count)]
+        strange = float((state[log.codes()] < 0).mean()) if log.n_steps else 0.0
+        return self._counted(columns, own.n_groups), strange
+
+    def _counted(self, columns: list[Ints], groups: int) -> Visits:
+        """Visits of these columns (pair, gap, bin, count); equal entries are added up."""
+        head, policy = self.record.head, self.policy
+        pair, gap, bins, count = counted(*columns)
+        low, high = head["range"]
+        return Visits(
+            pair, gap, bins, count, policy.states, (*policy.actions, "another action"),
+            head["gamma"], (low, high), head["markov"], groups,
+        )  # fmt: skip
+
+    def _codes(self, log: Log) -> tuple[Ints, Ints]:
+        """The policy's code of each state of a log (-1: unknown), and of each action (A: other)."""
+        A = len(self.policy.actions)
+        states = {label: s for s, label in enumerate(self.policy.states)}
+        actions = {label: a for a, label in enumerate(self.policy.actions)}
+        return (
+            np.array([states.get(label, -1) for label in log.states], np.int64),
+            np.array([actions.get(label, A) for label in log.actions], np.int64),
+        )
+
+    def _first(self, log: Log) -> Ints:
+        """int64 (S, A + 1): groups that took each action at their first visit of each state."""
+        state, action = self._codes(log)
+        rows = np.flatnonzero(first_visits(log))
+        s, a = state[log.codes()[rows]], action[log.action[rows]]
+        S, A = len(self.policy.states), len(self.policy.actions) + 1
+        fine = s >= 0
+        return np.bincount(s[fine] * A + a[fine], minlength=S * A).reshape(S, A)
+
+    def _look(self, additions: list[dict[str, Any]]) -> Watch:
+        parts = [[np.array(e["visits"][c], np.int64) for e in additions] for c in COLUMNS]
+        columns = [np.concatenate([np.zeros(0, np.int64), *part]) for part in parts]
+        groups = sum(len(e["groups"]) for e in additions)
+        S, A = len(self.policy.states), len(self.policy.actions) + 1
+        since = np.zeros(S * A, np.int64)
+        for entry in additions:
+            since[np.array(entry["first"]["pair"], np.int64)] += entry["first"]["count"]
+        steps = sum(e["steps"] for e in additions)
+        strange = sum(e["strange"] * e["steps"] for e in additions) / max(steps, 1)
+        return watch(
+            self.policy, self._counted(columns, groups), since.reshape(S, A), delta=self.delta,
+            n_min=float(self.policy.parameters.get("n_min") or 1), strange=strange,
+        )  # fmt: skip
+
+
+def _sparse(counts: Ints) -> dict[str, list[int]]:
+    flat = counts.ravel()
+    at = np.flatnonzero(flat)
+    return {"pair": at.tolist(), "count": flat[at].tolist()}

@@ -1,0 +1,671 @@
+"""Tests of pairs (state, action), whatever counts as a state, and the certificate of those passed.
+
+A part of a log proposes pairs (`propose`); another part, or all of it, tests them, and what it
+shows is a `PairTests`: by e-processes of counted visits (`by_visits`: labelled states), or by
+returns at first visits (`by_returns`: cells, rules, and whatever is tested for large samples).
+`issue` writes the certificate of the pairs that a policy suggests. `dprl.certificate._gate`
+explains what they mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.arrays import Bools, Floats, Ints
+from dprl._core.checks import Cut
+from dprl._core.inference import welch
+from dprl._core.words import N_, say
+from dprl.certificate.assumptions import LogRecord
+from dprl.certificate.bounds import dprl_theorem_1, sound_theorem_1
+from dprl.certificate.confounding import UnmeasuredCause
+from dprl.certificate.eprocesses import Visits, advantages, refuse_outside_range
+from dprl.certificate.evalues import differences, first_returns, histograms, kl_upper
+from dprl.certificate.settings import GateSettings
+from dprl.evidence.counts import Evidence
+from dprl.evidence.decision_points import allowed
+from dprl.evidence.propensity import Chances
+from dprl.learners.continuous import DPRLContinuous
+from dprl.learners.discrete import DPRLDiscrete
+from dprl.logs.log import Label, Log
+from dprl.logs.source import Chunk, OfTreated, Source, needs_rows
+from dprl.policies.certificate import Certificate, several_words
+from dprl.policies.explain import usual_words
+from dprl.policies.protocol import Decisions, Kind
+from dprl.policies.table import Tabled
+
+# --- Many differences of two means at once, for large samples: step-down max-t over groups
+#
+# For comparison k let x be the values on one side (returns where the action was taken), y those
+# on
+# the other, one value per group, n_x and n_y of them, s_x² and s_y² their variances. With
+#
+#     v_x = s_x²/n_x      v_y = s_y²/n_y      s² = ((n_x - 1) s_x² + (n_y - 1) s_y²) / (n_x + n_y
+#     - 2)
+#
+#     T_k = (mean x - mean y) / se      se² = max( v_x + v_y,  s² (1/n_x + 1/n_y) )
+#
+# The second number under the maximum is the variance of the difference where both sides vary
+# alike,
+# as they do where there is no difference. It protects against a side that happened not to vary:
+# 100
+# successes out of 100 tell little if one in fifty fails elsewhere, although s_x = 0.
+#
+# Under "no difference" T is nearly normal, with the correlations that groups with a part in
+# several
+# comparisons make. They are drawn by giving every group a random sign ξ_g. With m_x and m_y the
+# sums
+# of the signed deviations from the means, divided by n_x and n_y,
+#
+#     T*_k = (m_x - m_y) / √( v_x - m_x²/n_x + v_y - m_y²/n_y )
+#
+# (each side is divided by the error that its own signed values show, so that a side of ten has
+# the
+# tails of a sample of ten). So that the heavy tails of a small comparison do not make the others
+# pay, T and T* are put on one scale, that of a normal variable: with df the degrees of freedom of
+# Satterthwaite (Wallace, 1959)
+#
+#     z(t) = sign(t) (8 df + 1)/(8 df + 3) √( df ln(1 + t²/df) )
+#
+# The adjusted p-value of the largest z compares it with the maximum of all z*, that of the next
+# with
+# the maximum of the remaining ones, and so on, never smaller than the one before (Romano and
+# Wolf,
+# 2005). Lower ends use the maximum of all z*. Comparisons with fewer than 10 values on a side are
+# left out beforehand; how many there are says nothing about their values.
+#
+# Nothing here needs the range of the values. All of it is an approximation that gets better with
+# more
+# values on either side: never *proved*.
+
+LEAST = 20
+"""Values on either side from which on the error of the approximation was measured."""
+
+FEWEST = 10
+"""Values that either side must have to be compared at all."""
+
+DRAWS, MOST_DRAWS = 4_999, 199_999
+"""Draws of signs: so many, and more where the level is small, up to the second number."""
+
+AT_ONCE = 1 << 22
+"""Number of signs that are kept in memory at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Comparisons:
+    """K differences of means, mean x - mean y, judged together.
+
+    Attributes:
+        difference: float64 (K,), NaN where a side is empty.
+        p: float64 (K,), adjusted for all K; 1 where a side has fewer than 10 values or nothing
+            varies.
+        low: float64 (K,), lower ends that hold for all K at once; -inf where p is 1 for the reasons
+            above.
+    """
+
+    difference: Floats
+    p: Floats
+    low: Floats
+
+
+def compare(
+    which: Ints, is_x: Bools, value: Floats, group: Ints, count: int, *, level: float, ends: float,
+    seed: int = 0,
+) -> Comparisons:  # fmt: skip
+    """Compare two sides, in `count` comparisons at once.
+
+    Args:
+        which: int64 (n,), the comparison that each value belongs to, 0..count-1.
+        is_x: bool (n,), true for values of side x, false for side y.
+        value: float64 (n,), the values; at most one per group in each comparison.
+        group: int64 (n,), the group of each value, codes from 0.
+        count: K, the number of comparisons.
+        level: Level of the p-values, which says how many draws are needed.
+        ends: Level of the lower ends, all K together.
+        seed: Seed of the signs. Default 0.
+    """
+    side = which + count * ~is_x  # x of all comparisons, then y of all
+    n = np.bincount(side, minlength=2 * count)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.bincount(side, weights=value, minlength=2 * count) / n
+        squares = np.bincount(side, weights=(value - mean[side]) ** 2, minlength=2 * count)
+        variance = squares / (n - 1) / n
+        (n_x, n_y), (v_x, v_y) = n.reshape(2, -1), variance.reshape(2, -1)
+        alike = squares.reshape(2, -1).sum(axis=0) / (n_x + n_y - 2) * (1 / n_x + 1 / n_y)
+        se = np.sqrt(np.maximum(v_x + v_y, alike))
+        difference = mean[:count] - mean[count:]
+        t = difference / se
+        df = (v_x + v_y) ** 2 / (v_x**2 / (n_x - 1) + v_y**2 / (n_y - 1))
+        df = np.where(np.isfinite(df), df, n_x + n_y - 2)
+    fine = (np.minimum(n_x, n_y) >= FEWEST) & (se > 0) & np.isfinite(t)
+    p, low = np.ones(count), np.full(count, -np.inf)
+    if fine.any():
+        z = np.full(count, -np.inf)
+        z[fine] = normal_scale(t[fine], df[fine])
+        order = np.flatnonzero(fine)[np.argsort(-z[fine], kind="stable")]
+        parts = _parts(side, group, (value - mean[side]), n, order, count)
+        draws = int(min(max(DRAWS, math.ceil(40 / min(level, ends))), MOST_DRAWS))
+        beyond, top = _draw(parts, n, variance, z[order], df[order], order, count, draws, seed)
+        p[order] = np.maximum.accumulate((1 + beyond) / (draws + 1))
+        critical = float(np.quantile(top, 1 - ends, method="higher"))
+        low[order] = difference[order] - student_scale(critical, df[order]) * se[order]
+    return Comparisons(difference, p, low)
+
+
+def compare_pairs(
+    source: Source | Log,
+    gamma: float,
+    wanted: Bools,
+    *,
+    level: float,
+    ends: float,
+    seed: int = 0,
+    cut: Cut | None = None,
+) -> Comparisons:
+    """Returns of first visits that took an action against those that did not, for wanted pairs.
+
+    Args:
+        source: A log with labelled states.
+        gamma: Discount per step, in (0, 1].
+        wanted: bool (S, A), the pairs to compare; the result has them in their order.
+        level: Level of the p-values.
+        ends: Level of the lower ends, all pairs together.
+        seed: Seed of the signs. Default 0.
+        cut: What is done with cut episodes. Default None: there are none.
+    """
+    visits = first_returns(source, np.asarray(wanted.any(axis=1)), gamma, cut)
+    pairs = np.argwhere(wanted)
+    members = [np.arange(len(visits.G))[visits.of_state(s)] for s, _ in pairs]
+    which = np.repeat(np.arange(len(pairs)), [len(m) for m in members])
+    at = np.concatenate(members) if members else np.empty(0, np.int64)
+    took = visits.action[at] == pairs[which, 1] if len(at) else np.empty(0, bool)
+    return compare(
+        which, took, visits.G[at], visits.group[at], len(pairs), level=level, ends=ends, seed=seed
+    )
+
+
+def normal_scale(t: Floats, df: Floats) -> Floats:
+    """A value of Student's t as one of a normal variable that is exceeded as often (Wallace)."""
+    return np.asarray(np.sign(t) * (8 * df + 1) / (8 * df + 3) * np.sqrt(df * np.log1p(t * t / df)))
+
+
+def student_scale(z: float, df: Floats) -> Floats:
+    """The inverse of `normal_scale`."""
+    scaled = z * (8 * df + 3) / (8 * df + 1)
+    with np.errstate(over="ignore"):
+        return np.asarray(np.sign(z) * np.sqrt(df * np.expm1(scaled * scaled / df)))
+
+
+def _parts(side: Ints, group: Ints, deviation: Floats, n: Ints, order: Ints, count: int) -> Any:
+    """Sparse (2k, groups): what each group adds to the error of x, then of y, in this order."""
+    from scipy.sparse import csr_array
+
+    place = np.full(2 * count, -1, np.int64)
+    place[order] = np.arange(len(order))
+    place[order + count] = len(order) + np.arange(len(order))
+    used = np.flatnonzero((place[side] >= 0) & (deviation != 0))
+    size = n[side[used]].astype(np.float64)
+    sign = np.where(side[used] < count, 1.0, -1.0)
+    column = np.unique(group[used], return_inverse=True)[1].reshape(-1)
+    share = sign * deviation[used] / np.sqrt(size * (size - 1))
+    groups = int(column.max()) + 1 if len(column) else 1
+    return csr_array((share, (place[side[used]], column)), shape=(2 * len(order), groups))
+
+
+def _draw(
+    parts: Any, n: Ints, variance: Floats, z: Floats, df: Floats, order: Ints, count: int,
+    draws: int, seed: int,
+) -> tuple[Ints, Floats]:  # fmt: skip
+    """How many draws reach each z in the step-down order (k,), and the largest z* of each draw."""
+    rng, k = np.random.default_rng(seed), len(order)
+    both = np.concatenate((order, order + count))
+    v, size = variance[both][:, None], n[both][:, None]
+    groups = parts.shape[1]
+    width = -(-groups // 8)
+    several = int(min(1_024, max(16, AT_ONCE // groups)))
+    beyond, tops = np.zeros(k, np.int64), []
+    for begin in range(0, draws, several):
+        now = min(several, draws - begin)
+        bits = np.frombuffer(rng.bytes(now * width), np.uint8).reshape(now, width)
+        signs = 2.0 * np.unpackbits(bits, axis=1, count=groups) - 1.0
+        moved = parts @ signs.T
+        left = np.maximum(v - moved**2 / size, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            T = (moved[:k] + moved[k:]) / np.sqrt(left[:k] + left[k:])
+        T[np.isnan(T)] = np.inf
+        highest = np.maximum.accumulate(normal_scale(T, df[:, None])[::-1], axis=0)[::-1]
+        beyond += (highest >= z[:, None]).sum(axis=1)
+        tops.append(highest[0])
+    return beyond, np.concatenate(tops)
+
+
+# --- Tests of pairs (state, action), whatever counts as a state, and the certificate of those
+# passed
+
+Learner: TypeAlias = DPRLDiscrete | DPRLContinuous
+P = TypeVar("P", bound=Tabled)
+
+DELTA_SHARES = {True: (0.7, 0.1, 0.2), False: (0.9, 0.1, 0.0)}
+"""Markov claimed → the shares of δ for e-values of visits, for p, and for how often states are met.
+"""
+
+DIFFERENCES, SHARES, REACH = 0.9, 0.05, 0.05
+"""Of tests of returns, the shares of δ for differences, for p, and for how often states are met."""
+
+ISSUE, ENDS = 0.6, 0.3
+"""For large samples the differences need two parts: one to issue pairs, one for lower ends."""
+
+
+@dataclass(frozen=True, eq=False)
+class PairTests:
+    """What one part of a log certifies. Arrays are (S, A); only tested pairs hold a bound.
+
+    Attributes:
+        pairs: bool, whether the pair is certified.
+        low: Lower bound of E x - E y in units of returns, -inf where not tested; never below 0
+            where a large-sample test has passed.
+        advantage: Lower bound of the advantage in units of returns, -inf where not tested.
+        log_e: Natural logarithm of the e-value of "no benefit", 0 where not tested.
+        p_high: Upper bound of p, the probability of the action, 1 where not tested.
+        evidence: Evidence of the part of the log that certifies.
+        tested: Number of pairs that the level was divided among.
+        difference: Estimate of E x - E y in units of returns; None where it is that of the
+            evidence.
+        gamma_star: Γ* of each certified pair, NaN where not certified; None before `at_gamma`, and
+            for large samples.
+        gamma_point: Γ* as estimated, without allowance for chance; NaN where not tested, None
+            where gamma_star is None.
+        p: p-value of "no benefit" for large samples, adjusted so that δ is what it is compared
+            with; None where e-values were used.
+    """
+
+    pairs: Bools
+    low: Floats
+    advantage: Floats
+    log_e: Floats
+    p_high: Floats
+    evidence: Evidence
+    tested: int
+    difference: Floats | None = None
+    gamma_star: Floats | None = None
+    gamma_point: Floats | None = None
+    p: Floats | None = None
+
+    @classmethod
+    def empty(cls, evidence: Evidence, shape: tuple[int, ...], tested: int) -> PairTests:
+        """Nothing is tested yet."""
+        low = np.full(shape, -np.inf)
+        return cls(
+            np.zeros(shape, bool), low, low.copy(), np.zeros(shape), np.ones(shape), evidence,
+            tested,
+        )  # fmt: skip
+
+
+# -- propose ---------------------------------------------------------------------------------------
+
+
+def half_n_min(learner: Learner) -> float:
+    """How many trajectories an action needs in the half that proposes: half of n_min."""
+    return learner.n_min if math.isinf(learner.n_min) else max(1.0, math.ceil(learner.n_min / 2))
+
+
+def propose(evidence: Evidence, learner: Learner, available: Bools | None) -> Bools:
+    """bool (S, A): the pairs that one half of the log proposes.
+
+    They pass the learner's rule with half of n_min, and their uncorrected Welch bound is above 0.
+    """
+    pairs = allowed(
+        evidence, half_n_min(learner), contrast=learner.contrast, available=available
+    )  # fmt: skip
+    took, others = evidence.took, evidence.others
+    low, _ = welch(took.n, took.mean, took.sd, others.n, others.mean, others.sd)
+    return np.asarray(pairs & (low > 0))
+
+
+def fair_pairs(wanted: Bools, chances: Chances | None, settings: GateSettings) -> Bools:
+    """The pairs (S, A) where takers may be compared with others, as far as the log records it."""
+    return wanted if chances is None else wanted & chances.fair(settings.confounding)[:, None]
+
+
+def some_of(log: Log, groups: Bools, cut: Cut | None, gamma: float) -> Log:
+    """The episodes of some groups, bool (groups,), cut ones treated; it may have none."""
+    treated = Chunk(log).some(groups, cut, gamma, "transitions")
+    return log.take([]) if treated is None else treated
+
+
+# -- certify ---------------------------------------------------------------------------------------
+
+
+def by_visits(
+    visits: Visits,
+    evidence: Evidence,
+    wanted: Bools,
+    settings: GateSettings,
+    tested: int,
+    share: float,
+    learned_from: Visits | None = None,
+    unstated: NDArray[np.int64] | None = None,
+    chances: Chances | None = None,
+) -> PairTests:
+    """Test the wanted pairs (S, A) by e-processes, at level δ·share divided among `tested`.
+
+    `unstated` (S,): visits among the others of which nobody says what they did (`advantages`).
+    `chances` are the recorded probabilities of actions: p is taken from them where they say it.
+    """
+    tests = replace(
+        PairTests.empty(evidence, wanted.shape, tested), difference=np.full(wanted.shape, np.nan)
+    )
+    at = np.nonzero(wanted)
+    if not len(at[0]):
+        return tests
+    each, (of_e, of_p, _) = settings.delta * share / tested, DELTA_SHARES[visits.markov]
+    nats = -math.log(of_e * each) - 1e-12
+    result = advantages(
+        visits,
+        np.flatnonzero(wanted),
+        nats,
+        -math.log(of_p * each / 2),
+        learned_from=learned_from,
+        unstated=unstated,
+        p=None if chances is None else chances.p[at],
+    )
+    tests.log_e[at], tests.advantage[at] = result.log_e, result.low
+    tests.p_high[at] = result.p_high
+    assert tests.difference is not None  # it was made above
+    tests.difference[at] = result.difference
+    tests.low[at] = result.low / (1 - result.p_low)  # E x - E y is A/(1 - p)
+    tests.pairs[at] = result.log_e >= nats
+    if settings.margin > 0:
+        tests.pairs[at] &= result.low > settings.margin
+    return tests
+
+
+def by_returns(
+    source: Source | Log,
+    evidence: Evidence,
+    wanted: Bools,
+    gamma: float,
+    settings: GateSettings,
+    tested: int,
+    share: float,
+    proposed_by: Log | None = None,
+    chances: Chances | None = None,
+    cut: Cut | None = None,
+) -> PairTests:
+    """Test the wanted pairs (S, A) by returns at first visits, at δ·share divided among `tested`.
+
+    `proposed_by` is the part of the log that proposed them, for Γ*; None where the whole log did
+    both. For large samples there is no Γ*. `chances` are the recorded probabilities of actions:
+    pairs are not tested where they differ from row to row.
+    """
+    large = settings.grade == "large-sample"
+    wanted = fair_pairs(wanted, chances, settings)
+    if settings.value_range is not None:
+        refuse_outside_range(source, gamma, cut, settings.value_range)
+    tests = PairTests.empty(evidence, wanted.shape, tested)
+    passed, low, p_value = tests.pairs, tests.low, np.ones(wanted.shape)
+    at = np.nonzero(wanted)
+    each = settings.delta * share / max(tested, 1)
+    if len(at[0]):
+        if large:
+            family = settings.delta * share
+            together = compare_pairs(
+                source, gamma, wanted, level=ISSUE * family, ends=ENDS * family, cut=cut
+            )
+            p_value[at] = np.minimum(together.p / (ISSUE * share), 1.0)
+            passed[at] = p_value[at] <= settings.delta
+            low[at] = np.where(passed[at], np.maximum(together.low, 0.0), together.low)
+        else:
+            counts = histograms(needs_rows(source, "this test"), gamma, settings.known_range)
+            result = differences(counts, np.flatnonzero(wanted), DIFFERENCES * each)
+            low[at], tests.log_e[at] = result.low, result.log_e
+            passed[at] = tests.log_e[at] >= -math.log(DIFFERENCES * each) - 1e-12
+        took, total = evidence.took.n[at], evidence.state.n[at[0]]
+        with np.errstate(invalid="ignore"):
+            p = np.where(total > 0, took / np.maximum(total, 1), 1.0)
+        p_high = kl_upper(p, total, -math.log(SHARES * each))
+        if chances is not None:
+            p_high = np.where(np.isnan(chances.p[at]), p_high, chances.p[at])
+        tests.p_high[at] = p_high
+        above = (1 - p_high) * np.maximum(low[at], 0.0)
+        tests.advantage[at] = np.where(low[at] > 0, above, low[at])
+        if settings.margin > 0:
+            passed[at] &= tests.advantage[at] > settings.margin
+    if large:
+        return replace(tests, p=p_value)
+    hidden = None
+    if len(at[0]):
+        hidden = UnmeasuredCause.of(source, at, gamma, settings.known_range, proposed_by, cut)
+    return at_gamma(tests, hidden, wanted, settings, DIFFERENCES * each)
+
+
+def at_gamma(
+    tests: PairTests,
+    hidden: UnmeasuredCause | None,
+    wanted: Bools,
+    settings: GateSettings,
+    alpha: float,
+) -> PairTests:
+    """The same tests with Γ* of each certified pair, by the returns of first visits.
+
+    Where `settings.confounding` is above 1, bounds and what is certified are those at this Γ.
+
+    Args:
+        tests: What was proved without an unrecorded cause, by whatever e-value.
+        hidden: The outcomes of the wanted pairs; None where no pair is wanted.
+        wanted: bool (S, A), the pairs that were tested.
+        settings: The settings of the gate.
+        alpha: Level of the e-value of each pair.
+    """
+    at = np.nonzero(wanted)
+    star, point = np.full(wanted.shape, np.nan), np.full(wanted.shape, np.nan)
+    if hidden is None:
+        return replace(tests, gamma_star=star, gamma_point=point)
+    rest = 1 - tests.p_high[at]
+    if settings.confounding > 1:
+        low, log_e, advantage = (x.copy() for x in (tests.low, tests.log_e, tests.advantage))
+        low[at], log_e[at] = hidden.at(settings.confounding, alpha, np.arange(len(at[0])))
+        advantage[at] = np.where(low[at] > 0, rest * low[at], low[at])
+        passed = np.zeros(wanted.shape, bool)
+        passed[at] = log_e[at] >= -math.log(alpha) - 1e-12
+        if settings.margin > 0:
+            passed[at] &= advantage[at] > settings.margin
+        tests = replace(tests, pairs=passed, low=low, log_e=log_e, advantage=advantage)
+    star[at] = hidden.strongest(
+        tests.pairs[at], alpha, settings.confounding, settings.margin, rest
+    )  # fmt: skip
+    point[at] = hidden.points()
+    return replace(tests, gamma_star=star, gamma_point=point)
+
+
+def best_low(tests: Sequence[PairTests], choice: NDArray[np.int32]) -> Floats:
+    """The best certified lower bound of E x - E y at each choice, (S,); 0 where it defers."""
+    rows = np.flatnonzero(choice >= 0)
+    result = np.zeros(len(choice))
+    for one in tests:
+        at = (rows, choice[rows])
+        result[rows] = np.maximum(result[rows], np.where(one.pairs[at], one.low[at], 0.0))
+    return result
+
+
+# -- issue -----------------------------------------------------------------------------------------
+
+
+def _most_met(log: Log, choice: NDArray[np.int32]) -> int:
+    speaks = (choice[log.codes()] >= 0).astype(np.int64)
+    return int(np.add.reduceat(speaks, log.starts[:-1]).max())
+
+
+def most_met(source: Source, choice: NDArray[np.int32], cut: Cut | None = None) -> int:
+    """The most suggestions that one episode meets, of a policy with these choices (S,)."""
+    return source.reduce(OfTreated(_most_met, (choice,), max, cut))
+
+
+def strength(tests: PairTests, s: int, a: int) -> dict[str, float]:
+    """How strong the evidence for a pair is: its e-value, or its p-value for large samples."""
+    if tests.p is not None:
+        return {"p": float(tests.p[s, a])}
+    return {"log10_e": float(tests.log_e[s, a] / math.log(10))}
+
+
+def row_of(
+    tests: Sequence[PairTests], s: int, a: int, label: Label, suggested: Label,
+    decisions: Decisions, place: int,
+) -> dict[str, Any]:  # fmt: skip
+    """The row of a certificate for the pair (s, a), from the part that showed most.
+
+    Args:
+        tests: What each part of the log certifies; one of them at least certified this pair.
+        s: The state, as tests number it.
+        a: The action, as tests number it.
+        label: What the row calls the state.
+        suggested: What it calls the action.
+        decisions: The decisions of the policy.
+        place: The place of the state among them.
+    """
+    passed = [one for one in tests if one.pairs[s, a]]
+    best = max(passed, key=lambda one: (one.low[s, a], one.log_e[s, a]))
+    counted, estimates = best.evidence, best.difference
+    if estimates is None:
+        estimates = counted.took.mean - counted.others.mean
+    row = {
+        "state": label,
+        "kind": Kind(decisions.kind[place]).word,
+        "usual": usual_words(decisions, place),
+        "suggested": suggested,
+        "n": int(counted.took.n[s, a]),
+        "others": int(counted.others.n[s, a]),
+        "difference": float(estimates[s, a]),
+        "low": float(best.low[s, a]),
+        "advantage_low": float(best.advantage[s, a]),
+        **strength(best, s, a),
+    }
+    stars = [float(one.gamma_star[s, a]) for one in passed if one.gamma_star is not None]
+    if best.gamma_point is not None and stars:
+        row |= {"gamma_star": max(stars), "gamma_point": float(best.gamma_point[s, a])}
+    return row
+
+
+def certificate_of(
+    rows: Sequence[Mapping[str, Any]],
+    tests: Sequence[PairTests],
+    record: LogRecord,
+    settings: GateSettings,
+    **more: Any,
+) -> Certificate:
+    """The certificate of rows that were tested one by one; `more` are its further attributes."""
+    approximation = {}
+    if settings.grade != "proved":
+        smallest = min((min(row["n"], row["others"]) for row in rows), default=0)
+        approximation = {"measured_from": LEAST, "smallest": int(smallest)}
+    return Certificate(
+        delta=settings.delta,
+        margin=settings.margin,
+        value_range=settings.value_range,
+        tested=tuple(one.tested for one in tests),
+        rows=tuple(rows),
+        log=record.log,
+        confounding=settings.confounding,
+        grade=settings.grade,
+        approximation=approximation,
+        **more,
+    )
+
+
+def issue(
+    policy: P,
+    tests: Sequence[PairTests],
+    learner: Learner,
+    record: LogRecord,
+    settings: GateSettings,
+    *,
+    mode: str,
+    groups: int,
+    gain: float | None,
+    assumptions: Sequence[str],
+    most: Callable[[], int | None],
+    notes: Sequence[str] = (),
+    cells: Mapping[str, Any] | None = None,
+) -> P:
+    """The policy with its certificate attached.
+
+    Args:
+        policy: The policy; it suggests only what was certified.
+        tests: What each part of the log certifies.
+        learner: The learner whose rule proposed.
+        record: What is known of the log.
+        settings: The settings of the gate.
+        mode: The kind of certificate.
+        groups: Groups that are left once cut episodes are treated.
+        gain: The certified gain; None where it is not bounded.
+        assumptions: What it rests on, one sentence each.
+        most: Gives the most suggestions that one episode meets; None where nobody knows.
+        notes: Sentences for the reader.
+        cells: Facts about cells of features; None for labelled states.
+    """
+    rows = [
+        row_of(
+            tests, int(s), int(policy.choice[s]), policy.states[s],
+            policy.actions[policy.choice[s]], policy.decisions, int(s),
+        )
+        for s in np.flatnonzero(policy.choice >= 0)
+    ]  # fmt: skip
+    values = {} if settings.value_range is None else _theorems(policy, learner, settings, groups)
+    certificate = certificate_of(
+        rows,
+        tests,
+        record,
+        settings,
+        mode=mode,
+        gamma=float(learner.gamma),
+        groups=groups,
+        gain=gain if rows else None,
+        bounds={k: v if math.isfinite(v) else None for k, v in values.items()},
+        assumptions=tuple(assumptions),
+        notes=(*notes, *_several(rows, most)),
+        cells=cells or {},
+        visits="all" if cells is None and settings.by_all_visits else "first",
+        markov=cells is not None or settings.markov,
+    )
+    return replace(policy, certificate=certificate)
+
+
+def _theorems(
+    policy: Tabled, learner: Learner, settings: GateSettings, groups: int
+) -> dict[str, float]:
+    """What Theorem 1 would say of the policy, as published and as it can be proved."""
+    low, high = settings.known_range
+    facts: dict[str, Any] = {"gamma": learner.gamma, "v_min": low, "v_max": high,
+                             "delta": settings.delta}  # fmt: skip
+    enough = int((policy.n >= learner.n_min).sum())
+    published = dprl_theorem_1(enough, learner.n_min, **facts)
+    sound = sound_theorem_1(
+        max(len(policy.states), 1),
+        len(policy.actions),
+        groups,
+        settings.horizon or math.inf,
+        learner.n_min,
+        contrast=learner.contrast,
+        **facts,
+    )
+    return {
+        N_("Theorem 1, as published"): published.value,
+        N_("Theorem 1, sound"): sound.value,
+    }
+
+
+def _several(rows: Sequence[Mapping[str, Any]], count: Callable[[], int | None]) -> list[str]:
+    """What Γ* says of all suggestions together, where an episode meets several of them."""
+    if not rows or not all("gamma_star" in row for row in rows):
+        return []
+    most = count()
+    if most is None:
+        return [
+            say("How many suggestions one episode meets is not known without rows: Γ* is of each.")
+        ]
+    return [several_words(min(r["gamma_star"] for r in rows), most)] if most > 1 else []

@@ -1,0 +1,717 @@
+"""The gate over labelled states, wherever the rows are: propose, certify, issue.
+
+**Proved.** The level δ has three parts: .7 δ for the e-values of "no benefit" and the lower bounds
+of advantages (`dprl.certificate.eprocesses`), .1 δ for p (the bounds of an advantage need it) and
+.2 δ for how often the issued states are met (`dprl.certificate.gain`). Where the Markov
+property is not claimed, first visits count and no gain is bounded: .9 δ and .1 δ.
+
+* Swap-split: each half of the groups proposes K pairs, the other half tests them at .7 δ/2/K; the
+  bets learn from the half that proposed.
+* In-sample: all of the log tests, at .7 δ/C̄, the pairs of states that were declared beforehand.
+
+Both halves propose T, one action per state; the other half bounds how often T's states are met, at
+.1 δ each. A certified part C of T is issued, from the half with the larger bound: the certificate
+is about exactly the policy that comes with it.
+
+**For large samples** the level has four parts (`dprl.certificate.pair_tests`): to issue pairs, for
+lower ends, for p, and for how often suggestions are met. First visits count. Each half of the
+groups tests what the other proposed, at half of the level, by max-t tests
+(`dprl.certificate.pair_tests`). Where the Markov property is claimed the gain of what is issued
+is bounded (`dprl.certificate.gain`); where it is not, the claim is about first visits.
+
+What is needed of rows are statistics that merge exactly (`dprl.logs.source`), so a log in memory,
+in parts and on a cluster give the same certificate, to the last digit. Sites that share no rows
+give what they counted (`dprl.certificate.states`).
+"""
+
+from __future__ import annotations
+
+# Apart: one kind of gate; the others are beside it.
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dprl._core.arrays import Bools, Codes, Ints
+from dprl._core.checks import Cut
+from dprl._core.exact import COUNT
+from dprl._core.words import api, argument, joined, option, say, worded
+from dprl.certificate.assumptions import LogRecord, of_states
+from dprl.certificate.confounding import UnmeasuredCause
+from dprl.certificate.eprocesses import Visits, counted, visits_in
+from dprl.certificate.gain import Legs, certified_gain, legs_of, meetings, nats_of_sets
+from dprl.certificate.pair_tests import (
+    DELTA_SHARES,
+    REACH,
+    PairTests,
+    at_gamma,
+    best_low,
+    by_returns,
+    by_visits,
+    fair_pairs,
+    half_n_min,
+    issue,
+    most_met,
+    propose,
+)
+from dprl.certificate.settings import GateSettings
+from dprl.errors import LogError, ParameterError
+from dprl.evidence.counts import FIRST, Counted, Counts, count_source
+from dprl.evidence.decision_points import allowed
+from dprl.evidence.excursions import excursions_of
+from dprl.evidence.sites.evidence import UNITS, SiteEvidence, chances_of
+from dprl.learners.discrete import DPRLDiscrete
+from dprl.logs.censoring import check_claim
+from dprl.logs.log import CUT, Label
+from dprl.logs.source import Chunk, LogFacts, OfTreated, Share, Source, Statistic
+from dprl.policies.base import provenance_of
+from dprl.policies.familiar import check_familiar
+from dprl.policies.protocol import Policy
+from dprl.policies.table import TablePolicy
+
+# --- Tests from what sites counted that share no rows: in-sample, by first visits
+#
+# The schema fixed states, gamma and the range before anybody counted: it is the declaration that
+# an
+# in-sample certificate needs. The e-value of first visits (`dprl.certificate.eprocesses`, with
+# markov=False) needs, of each pair, how many groups had a return in which bin, and that is what
+# sites
+# count. Where bins are single, the certificate is that of the pooled log. Where k put bins
+# together,
+# returns of those who took the action count at the lower end of their bin, returns of the others
+# at
+# the upper end: it is valid, and has less power.
+#
+# Groups in the rest of a state, of which it is not said which action they took, count among y.
+# Let
+# the e-value's factors have means X for those known to have taken a, A for those who took it and
+# are
+# in the rest, B for others. If a is no improvement, then X <= 1, B <= 1 and pA + (1 - p)B <= 1
+# (the
+# mean of the last is V(s)). Who is in the rest depends on actions alone, so the product over the
+# n
+# groups of a site has mean at most (p max(A, X) + (1 - p) B)^n <= 1. The bounds of advantages
+# need an
+# upper bound of p: for it everybody in the rest counts as having taken a.
+#
+# Halves of the groups, all visits of an episode and the gain of what is issued need rows, and are
+# not
+# offered. Γ* is computed from bins in the same cautious way: at most that of the pooled log.
+
+
+def check_sites(sites: SiteEvidence, learner: Any, settings: GateSettings) -> GateSettings:
+    """Refuse what cannot be certified without rows; the settings, with the states of the schema.
+
+    Args:
+        sites: What the sites counted, merged.
+        learner: The learner, `dprl.DPRLDiscrete` or another one.
+        settings: The settings of the gate.
+    """
+    if getattr(learner, "radius", None) is not None:
+        raise ParameterError(
+            "sites count labelled states, and this learner is for features.",
+            do=worded("Use {learner}.", learner=api("dprl.DPRLDiscrete")),
+        )
+    schema = sites.schema
+    if schema.value_range is None:
+        raise ParameterError(
+            "the sites counted without a range of returns: there is nothing to certify with.",
+            f"schema {schema.digest()[:12]}",
+            worded(
+                "State {value_range} in the schema, from what rewards can be, and count again.",
+                value_range=argument("value_range"),
+            ),
+        )
+    if settings.value_range != schema.value_range:
+        raise ParameterError(
+            worded(
+                "the sites counted with {value_range} = {value_range2}; got {value_range3}.",
+                value_range=argument("value_range"),
+                value_range2=schema.value_range,
+                value_range3=settings.value_range,
+            ),
+            f"schema {schema.digest()[:12]}",
+            worded(
+                "Leave {value_range} out, or let all sites count again with another schema.",
+                value_range=argument("value_range"),
+            ),
+        )
+    if settings.states is not None and set(settings.states) != set(schema.states):
+        raise ParameterError(
+            "the states that were fixed beforehand are those of the schema; got others.",
+            f"{len(schema.states):,} states in the schema",
+            "Leave states out.",
+        )
+    wrong = {
+        f"mode={settings.mode!r}": settings.mode != "in-sample",
+        f"grade={settings.grade!r}": settings.grade != "proved",
+        f"markov={settings.markov!r}": settings.markov is not False,
+        "split": settings.split is not None,
+        "horizon": settings.horizon is not None,
+    }
+    for name in (name for name, given in wrong.items() if given):
+        raise ParameterError(
+            "what sites counted can be certified in one way only: in-sample and by first visits.",
+            name,
+            worded(
+                "Say {mode} and {markov}, and leave out grade, split and horizon; anything else "
+                "needs rows.",
+                mode=option("mode", "in-sample"),
+                markov=option("markov", False),
+            ),
+        )
+    sites.check_settings({**learner.settings(), "plan": False})
+    _check_cuts(sites)
+    if learner.plan:
+        raise ParameterError(
+            "a certificate from sites without rows is for best single decisions.",
+            "plan=True",
+            worded("Say {plan} when learning.", plan=option("plan", False)),
+        )
+    return replace(settings, states=schema.states)
+
+
+def _check_cuts(sites: SiteEvidence) -> None:
+    """Refuse to claim something where cut episodes were treated without a declaration."""
+    n = sites.facts.n_cut
+    if n and sites.schema.cut is None:
+        raise LogError(
+            f"{n:,} episodes were cut, and the schema states no treatment.",
+            do="State cut in the schema ('terminal' or 'drop-unrelated') and count again; the "
+            "certificate says which, and what it assumes.",
+        )
+    check_claim(sites.schema.cut, sites, "a certificate")
+
+
+def record_of_sites(sites: SiteEvidence) -> LogRecord:
+    """What a certificate says of logs that are not here."""
+    timed = all(site["timed"] for site in sites.sites)
+    return LogRecord(sites.facts, str(sites.origin()["log"]), timed, chances_of(sites))
+
+
+def tests_of_sites(
+    sites: SiteEvidence, wanted: Bools, settings: GateSettings, tested: int
+) -> PairTests:
+    """Test the wanted pairs (S, A + 1) by what bins say of first visits, with Γ* of each."""
+    alpha = DELTA_SHARES[False][0] * settings.delta / max(tested, 1)
+    tests = _certify(sites, wanted, settings, tested)
+    return at_gamma(tests, _outcomes(sites, wanted, settings), wanted, settings, alpha)
+
+
+def _certify(sites: SiteEvidence, wanted: Bools, settings: GateSettings, tested: int) -> PairTests:
+    """Test the wanted pairs (S, A + 1) by what bins say of first visits."""
+    assert sites.bins is not None  # there is a range
+    pair, first, last, count = sites.bins.T
+    rest = sites.evidence.words[FIRST, :, -1, COUNT]
+
+    def test(bins: Ints, pairs: Bools) -> PairTests:
+        visits = _visits(sites, pair, bins, count)
+        return by_visits(
+            visits, sites.evidence, pairs, settings, tested, 1.0, unstated=rest
+        )  # fmt: skip
+
+    if (first == last).all():
+        return test(first, wanted)
+    A, tests = wanted.shape[1], None
+    for a in np.flatnonzero(wanted.any(axis=0)):
+        ends = np.where(pair % A == a, first & ~1, (last + 1) & ~1)
+        only = wanted & (np.arange(A) == a)
+        own = test(ends, only)
+        tests = own if tests is None else _joined(tests, own, only)
+    if tests is None:
+        return test(first, wanted)
+    return replace(tests, difference=None)  # that of the exact sums
+
+
+def _joined(tests: PairTests, own: PairTests, only: Bools) -> PairTests:
+    """The tests with what another one says of these pairs."""
+    names = ("pairs", "low", "advantage", "log_e", "p_high")
+    return replace(
+        tests, **{n: np.where(only, getattr(own, n), getattr(tests, n)) for n in names}
+    )  # fmt: skip
+
+
+def _visits(sites: SiteEvidence, pair: Ints, bins: Ints, count: Ints) -> Visits:
+    columns = counted(pair, np.zeros(len(pair), np.int64), bins, count)
+    ends = sites.schema.value_range
+    assert ends is not None
+    return Visits(
+        *columns, sites.schema.states, sites.evidence.actions, sites.schema.gamma, ends, False,
+        sites.groups,
+    )  # fmt: skip
+
+
+def _outcomes(sites: SiteEvidence, wanted: Bools, settings: GateSettings) -> UnmeasuredCause | None:
+    """The outcomes of the wanted pairs, rounded against the claim; None where there is none."""
+    at = np.nonzero(wanted)
+    if not len(at[0]) or sites.bins is None:
+        return None
+    pair, first, last, count = sites.bins.T
+    A = wanted.shape[1]
+    begin = np.searchsorted(pair, np.arange(len(wanted) + 1) * A)
+    took, others = [], []
+    for s, a in zip(*at, strict=True):
+        here = slice(begin[s], begin[s + 1])
+        own = pair[here] == s * A + a
+        down, up = (first[here] >> 1) / UNITS, ((last[here] + 1) >> 1) / UNITS
+        took.append(np.repeat(down[own], count[here][own]))
+        others.append(np.repeat(up[~own], count[here][~own]))
+    low, high = settings.known_range
+    nothing = tuple(np.empty(0) for _ in took)
+    return UnmeasuredCause(tuple(took), tuple(others), nothing, high - low)
+
+
+# --- The gate over labelled states, wherever the rows are: propose, certify, issue
+
+T = TypeVar("T")
+
+NAMED = 5
+"""How many certified pairs that are left out are named."""
+
+SURE = 1.645
+"""A pair is proposed where its advantage is this many standard errors above 0."""
+
+
+# -- halves ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _OfGroups:
+    """A statistic of some groups of a log, bool (groups of the whole log,), cut ones treated."""
+
+    statistic: Statistic[Any]
+    groups: Bools
+    cut: Cut | None
+    gamma: float
+
+    def of(self, chunk: Chunk) -> Any:
+        own = chunk.once(
+            lambda: self._chunk(chunk), "of groups", self.groups.tobytes(), self.cut, self.gamma
+        )
+        return None if own is None else self.statistic.of(own)
+
+    def _chunk(self, chunk: Chunk) -> Chunk | None:
+        log = chunk.some(self.groups, self.cut, self.gamma)
+        before = int(self.groups[: chunk.first_group].sum())
+        return None if log is None else Chunk(log, before, chunk.first_row)
+
+    def merge(self, one: Any, other: Any) -> Any:
+        return self.statistic.merge(one, other)
+
+
+@dataclass(frozen=True, eq=False)
+class SomeGroups:
+    """Some groups of a log, cut episodes treated: a source as the log is one.
+
+    Attributes:
+        source: The log.
+        groups: bool (groups of the log,), those that are in it.
+        cut: What is done with cut episodes.
+        gamma: Discount per step.
+    """
+
+    source: Source
+    groups: Bools
+    cut: Cut | None
+    gamma: float
+
+    @property
+    def facts(self) -> LogFacts:
+        """Those of the log, without cut episodes; sizes are at most so large."""
+        facts = self.source.facts
+        ended = np.where(np.arange(len(facts.ended)) == CUT, 0, facts.ended)
+        return replace(facts, ended=ended, cut_steps=0, first_cut=None)
+
+    @property
+    def room(self) -> int | None:
+        """That of the log."""
+        return self.source.room
+
+    @property
+    def sealed(self) -> str:
+        """That of the log."""
+        return self.source.sealed
+
+    def digest(self) -> str:
+        """That of the log."""
+        return self.source.digest()
+
+    def reduce(self, statistic: Statistic[T], progress: Share | None = None) -> T:
+        """The statistic of these groups."""
+        own: T = self.source.reduce(
+            _OfGroups(statistic, self.groups, self.cut, self.gamma), progress
+        )
+        return own
+
+
+@dataclass(frozen=True, eq=False)
+class _Half:
+    """One half of a log, what was counted of it, and the pairs that it proposes, bool (S, A)."""
+
+    source: SomeGroups
+    counted: Counted
+    proposes: Bools
+
+
+def _half(learner: DPRLDiscrete, source: Source, groups: Bools, settings: GateSettings) -> _Half:
+    """A half of a log, with what it proposes from its own data alone.
+
+    Its pairs pass the learner's rule with half of n_min, and their advantage is surely above 0: by
+    the way back to the same state where the Markov property is claimed, else by Welch's bound.
+    """
+    gamma = learner.gamma
+    half = SomeGroups(source, groups, learner.cut, gamma)
+    counted = count_source(half, Counts(gamma, cut=learner.cut))
+    available = counted.available(half)
+    if not settings.markov or settings.grade != "proved":
+        return _Half(half, counted, propose(counted.evidence, learner, available))
+    pairs = allowed(
+        counted.evidence, half_n_min(learner), contrast=learner.contrast, available=available
+    )
+    values = excursions_of(half, gamma, learner.cut, np.asarray(pairs.any(axis=1)), counted.steps)
+    with np.errstate(invalid="ignore"):
+        pairs &= values.Q - values.V[:, None] > SURE * values.se
+    return _Half(half, counted, np.asarray(pairs))
+
+
+# -- what was fixed beforehand ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Declared:
+    """The states that were fixed beforehand.
+
+    Attributes:
+        n: How many were declared, whether they occur in the log or not.
+        inside: bool (S,), the states of the log that are among them.
+        notes: Sentences on states that are only in the log, or only in the list.
+    """
+
+    n: int
+    inside: Bools
+    notes: tuple[str, ...]
+
+
+def declared_states(states: Sequence[Label], facts: LogFacts) -> Declared:
+    """The states of an in-sample gate, as the user declares them.
+
+    Raises:
+        ParameterError: It is not a list of different labels.
+        LogError: None of them is a state of the log.
+    """
+    given = list(states) if not isinstance(states, str) and hasattr(states, "__iter__") else None
+    if not given or not all(isinstance(label, str | int) for label in given):
+        raise ParameterError(
+            "states must be a list of state labels, fixed without looking at returns.",
+            f"got {states!r}"[:80],
+            "Name them all, also those that may not occur in this log.",
+        )
+    names = set(given)
+    if len(names) < len(given):
+        twice = next(label for i, label in enumerate(given) if label in given[:i])
+        raise ParameterError(
+            f"{len(given) - len(names):,} of {len(given):,} states are named more than once.",
+            repr(twice),
+            "Name each state once.",
+        )
+    inside = np.array([label in names for label in facts.states], bool)
+    if not inside.any():
+        raise LogError(
+            f"none of the {len(names):,} declared states is a state of the log.",
+            f"{given[0]!r} and {facts.states[0]!r}",
+            "Name states as the log does (numbers are not text).",
+        )
+    notes, missing = [], len(names) - int(inside.sum())
+    if missing:
+        notes.append(
+            say("{k:,} of {n:,} declared states do not occur in this log.", k=missing, n=len(names))
+        )
+    if not inside.all():
+        notes.append(
+            say(
+                "{k:,} of {n:,} states of this log were not declared: no suggestion is made there.",
+                k=int((~inside).sum()),
+                n=facts.n_states,
+            )
+        )
+    return Declared(len(names), inside, tuple(notes))
+
+
+def universe(record: LogRecord, states: int, n_min: float, horizon: int | None) -> int:
+    """C̄: no more pairs than this can have n_min trajectories behind them."""
+    pairs = states * record.facts.n_actions
+    if horizon is None or math.isinf(n_min):
+        return pairs
+    if record.group_steps > horizon:
+        raise ParameterError(
+            f"a group of this log has more than horizon = {horizon:,} steps.",
+            do="horizon must hold for every group there can be.",
+        )
+    return max(1, min(pairs, record.facts.n_groups * horizon // int(n_min)))
+
+
+def same_pairs(policy: Policy, facts: LogFacts) -> Bools:
+    """bool (S, A): the policy's allowed pairs, in the order of the log's states and actions."""
+    both = {
+        "states": (policy.space.states, facts.states), "actions": (policy.actions, facts.actions),
+    }  # fmt: skip
+    for name, (ours, theirs) in both.items():
+        if set(ours).isdisjoint(theirs):
+            raise LogError(
+                f"the log and the policy have no {name} in common.",
+                f"{ours[0]!r} and {theirs[0]!r}",
+                "Read the log as the training log was read.",
+            )
+    column = {label: i for i, label in enumerate(policy.actions)}
+    shared = [j for j, label in enumerate(facts.actions) if label in column]
+    result = np.zeros((facts.n_states, facts.n_actions), bool)
+    own = [column[facts.actions[j]] for j in shared]
+    result[:, shared] = policy.at(facts.states).allowed[:, own]
+    return result
+
+
+# -- the gate --------------------------------------------------------------------------------------
+
+
+def gate_states(
+    learner: DPRLDiscrete,
+    source: Source,
+    settings: GateSettings,
+    policy: Policy | None,
+    origin: dict[str, Any],
+) -> TablePolicy:
+    """The certified policy of a learner over labelled states.
+
+    Args:
+        learner: The learner whose rule proposes and chooses.
+        source: The log, wherever its rows are.
+        settings: The settings of the gate.
+        policy: The policy that is gated; None for a learner.
+        origin: Further provenance of the policy.
+    """
+    gamma, cut, large = learner.gamma, learner.cut, settings.grade == "large-sample"
+    sites = source if isinstance(source, SiteEvidence) else None
+    declared = None if settings.states is None else declared_states(settings.states, source.facts)
+    record = LogRecord.of(source, cut) if sites is None else record_of_sites(sites)
+    n_states = source.facts.n_states if declared is None else declared.n
+    tested = universe(record, n_states, learner.n_min, settings.horizon)
+    permitted = None if policy is None else same_pairs(policy, source.facts)
+    if policy is not None and sites is None:
+        check_familiar(policy, source)
+    sides = None
+    if declared is None or (settings.markov and source.facts.n_groups > 1):
+        sides = settings.sides(source)
+    counted = count_source(source, Counts(gamma, cut=cut))
+    whole = counted.evidence
+    pairs = allowed(
+        whole, learner.n_min, contrast=learner.contrast, available=counted.available(source)
+    )
+    if permitted is not None:
+        pairs[:, : permitted.shape[1]] &= permitted
+    pairs = fair_pairs(pairs, record.chances, settings)
+    halves: list[_Half] = []
+    if sides is not None:
+        masks = [sides == side for side in (True, False)]
+        if all((counted.left & mask).any() for mask in masks):
+            halves = [_half(learner, source, mask, settings) for mask in masks]
+        elif declared is None:
+            raise LogError(
+                "no episode is left on one side of the split.", do="Read more, or drop fewer."
+            )
+    if declared is None:
+        tests = _swapped(learner, halves, record, settings)
+    else:
+        pairs &= declared.inside[:, None]
+        wanted = pairs
+        if settings.horizon is not None:  # C̄ counts first visits, which returns cannot have moved
+            wanted = pairs & (whole.took.n >= learner.n_min)
+        if sites is not None:
+            tests = [tests_of_sites(sites, wanted, settings, tested)]
+        else:
+            seen = [visits_in(source, gamma, cut, settings.known_range, settings.markov)]
+            tests = [_test(learner, source, counted, seen, wanted, record, settings, tested)]
+    pairs &= np.logical_or.reduce([one.pairs for one in tests])
+    gain = None
+    notes = _split_notes(settings, declared) if sites is None else list(sites.notes())
+    if settings.markov and not large:
+        gain, part = _worth(learner, halves, pairs, tests, record, settings)
+        if gain > 0:
+            notes += _left_out(source.facts, pairs, part)
+            pairs = part[:, None] == np.arange(pairs.shape[1])
+    choice, planned = learner.choose(source, counted, pairs)
+    if settings.markov and large:
+        speaks, facts = int((choice >= 0).sum()), source.facts
+        nats = nats_of_sets(facts.n_states, speaks, facts.n_actions, REACH * settings.delta)
+        gain = certified_gain(source, choice, best_low(tests, choice), gamma, nats, cut)
+    made = {**provenance_of(source, whole.n_episodes), **origin}
+    made.pop("luck", None)  # what is certified is not luck
+    gated = TablePolicy.of(
+        whole,
+        choice=choice,
+        allowed=pairs,
+        planned=planned,
+        steps=counted.steps,
+        parameters=learner.settings(),
+        provenance=made,
+    )
+    return issue(
+        gated,
+        tests,
+        learner,
+        record,
+        settings,
+        mode=settings.mode,
+        groups=source.facts.n_groups if sites is not None else int(counted.left.sum()),
+        gain=gain,
+        assumptions=of_states(
+            record, cut, settings, declared=None if declared is None else declared.n
+        ),
+        most=lambda: None if sites is not None else most_met(source, choice, cut),
+        notes=(*notes, *(() if declared is None else declared.notes)),
+    )
+
+
+def _split_notes(settings: GateSettings, declared: Declared | None) -> list[str]:
+    """How the groups were split, where it matters."""
+    if declared is None:
+        return [settings.split_note]
+    if not settings.markov:
+        return []
+    return [
+        say(
+            "Which states are met was bounded by halves of the groups, split with seed {n}.",
+            n=settings.seed,
+        )
+    ]
+
+
+def _test(
+    learner: DPRLDiscrete,
+    source: Source,
+    counted: Counted,
+    visits: Sequence[Visits],
+    wanted: Bools,
+    record: LogRecord,
+    settings: GateSettings,
+    tested: int,
+    proposed_by: Source | None = None,
+) -> PairTests:
+    """Prove the wanted pairs by counted visits, with Γ* of each.
+
+    `visits` are those of the part that certifies, and then those of the part that proposed.
+    """
+    share = 1.0 if proposed_by is None else 0.5
+    tests = by_visits(
+        visits[0], counted.evidence, wanted, settings, tested, share,
+        None if proposed_by is None else visits[1], chances=record.chances,
+    )  # fmt: skip
+    hidden = None
+    if wanted.any():
+        hidden = UnmeasuredCause.of(
+            source, np.nonzero(wanted), learner.gamma, settings.known_range, proposed_by,
+            learner.cut,
+        )  # fmt: skip
+    alpha = DELTA_SHARES[settings.markov][0] * settings.delta * share / max(tested, 1)
+    return at_gamma(tests, hidden, wanted, settings, alpha)
+
+
+def _swapped(
+    learner: DPRLDiscrete,
+    halves: Sequence[_Half],
+    record: LogRecord,
+    settings: GateSettings,
+) -> list[PairTests]:
+    """What each half certifies of what the other proposed."""
+    gamma, cut, large = learner.gamma, learner.cut, settings.grade == "large-sample"
+    seen, tests = [], []
+    if not large:
+        seen = [
+            visits_in(half.source, gamma, cut, settings.known_range, settings.markov)
+            for half in halves
+        ]
+    for one, other in ((0, 1), (1, 0)):
+        half, wanted = halves[other], halves[one].proposes
+        if large:
+            tests.append(
+                by_returns(
+                    half.source, half.counted.evidence, wanted, gamma, settings,
+                    int(wanted.sum()), 0.5, chances=record.chances, cut=cut,
+                )
+            )  # fmt: skip
+            continue
+        wanted = fair_pairs(wanted, record.chances, settings)
+        tests.append(
+            _test(
+                learner, half.source, half.counted, (seen[other], seen[one]), wanted, record,
+                settings, int(wanted.sum()), halves[one].source,
+            )
+        )  # fmt: skip
+    return tests
+
+
+def _left_out(facts: LogFacts, pairs: Bools, choice: Codes) -> list[str]:
+    """A sentence on certified pairs in states where nothing is issued."""
+    states, actions = np.nonzero(pairs & (choice < 0)[:, None])
+    if not len(states):
+        return []
+    names = [
+        f"{facts.states[s]}: {facts.actions[a]}"
+        for s, a in zip(states[:NAMED], actions[:NAMED], strict=True)
+    ]
+    return [
+        (
+            say(
+                "{states:,} more passed, and are left out because less gain could be proved with "
+                "them: {join}, ….",
+                states=len(states),
+                join=joined(", ", names),
+            )
+            if len(states) > NAMED
+            else say(
+                "{n:,} more passed, and are left out because less gain could be proved with them: "
+                "{names}.",
+                n=len(states),
+                names=joined(", ", names),
+            )
+        )
+    ]
+
+
+def _worth(
+    learner: DPRLDiscrete,
+    halves: Sequence[_Half],
+    pairs: Bools,
+    tests: Sequence[PairTests],
+    record: LogRecord,
+    settings: GateSettings,
+) -> tuple[float, Codes]:
+    """The certified gain and the part C that has it, int32 (S,), -1 where it defers.
+
+    Each half proposes T from its own data; the other half bounds how often its states are met. An
+    unrecorded cause that moves odds by Γ makes what follows the action at most Γ times less likely.
+    """
+    best = 0.0, np.full(len(pairs), -1, np.int32)
+    if not pairs.any() or not halves:
+        return best
+    low = np.max([np.where(t.pairs & pairs, t.advantage, -np.inf) for t in tests], axis=0)
+    level = DELTA_SHARES[True][2] * settings.delta / 2
+    for one, other in ((0, 1), (1, 0)):
+        half = halves[one]
+        proposed = fair_pairs(half.proposes, record.chances, settings)
+        T = learner.choose(half.source, half.counted, proposed)[0].astype(np.int32)
+        states = np.flatnonzero(T >= 0)
+        certified = low[states, T[states]]
+        if not (certified >= 0).any():
+            continue
+        legs = OfTreated(legs_of, (T, learner.gamma), Legs.merge, learner.cut, learner.gamma)
+        met = meetings(half.source.reduce(legs), halves[other].source.reduce(legs), level)
+        met = replace(met, followed=met.followed / settings.confounding)
+        inside, gain = met.best_part(certified)
+        if gain > best[0]:
+            C = np.full(len(T), -1, np.int32)
+            C[states[inside]] = T[states[inside]]
+            best = gain, C
+    width = settings.known_range[1] - settings.known_range[0]
+    return min(best[0], width), best[1]

@@ -1,0 +1,1 @@
+"""Evidence of sites that share no rows."""

@@ -1,0 +1,111 @@
+"""Behaviour cloning: do what was done, in the proportions it was done.
+
+    π(a|s) = π̂_b(a|s) = n(s,a) / n(s)
+
+Pomerleau: *Efficient training of artificial neural networks for autonomous navigation*, Neural
+Computation 3(1), 1991. Uniform in states that were never visited.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.checks import Cut
+from dprl.learners.baselines.base import TabularBaseline
+from dprl.planning.iteration import best_choices, known_mdp, one_hot
+from dprl.planning.model import Model
+
+# --- Plain model-based RL: the best policy of the maximum-likelihood MDP, as if it were the truth
+#
+#     Q*(s,a) = R̂(s,a) + γ ∑_{s'} P̂(s'|s,a) max_{a' seen} Q*(s',a')        π(s) = argmax_{a
+#     seen} Q*
+#
+# Sutton and Barto: *Reinforcement Learning*, 2nd edition, 2018, section 4.3, on
+# certainty-equivalence
+# estimates. It ignores uncertainty: one lucky visit counts as much as a thousand. Only actions
+# seen
+# in a state may be chosen there; the lowest of equals; uniform in states that were never visited.
+
+
+@dataclass(frozen=True, kw_only=True)
+class RL(TabularBaseline):
+    """Greedy on the maximum-likelihood MDP, for labelled states.
+
+    Attributes:
+        gamma: Discount in (0, 1].
+        cut: What to do with cut episodes: "drop", "bootstrap" or "terminal". Default None: as
+            "terminal", with a CutWarning.
+
+    Raises:
+        ParameterError: If a setting is outside its range.
+
+    Example:
+        >>> from dprl.baselines import RL
+        >>> from dprl.envs import risky_arms
+        >>> problem = risky_arms()
+        >>> policy = RL(gamma=1.0).fit(problem.sample(1_000, seed=0))
+        >>> round(problem.value(policy), 3)
+        0.495
+    """
+
+    gamma: float
+    cut: Cut | None = None
+
+    def plan(self, model: Model) -> NDArray[np.float64]:
+        """The best action, among those seen, in every state of the model.
+
+        Args:
+            model: The maximum-likelihood model of a log with S states and A actions.
+
+        Returns:
+            π(a|s), float64 (S, A).
+
+        Example:
+            >>> from dprl.baselines import RL
+            >>> from dprl.envs import risky_arms
+            >>> from dprl.planning import estimate
+            >>> model = estimate(risky_arms().sample(1_000, seed=0), gamma=1.0)
+            >>> RL(gamma=1.0).plan(model).shape
+            (11, 10)
+        """
+        choice, _, _ = best_choices(known_mdp(model, self.gamma), model.seen)
+        return one_hot(choice, model.visited, model.n.shape[1])
+
+
+# --- Behaviour cloning: do what was done, in the proportions it was done
+
+
+@dataclass(frozen=True, kw_only=True)
+class BC(TabularBaseline):
+    """Behaviour cloning for labelled states; it has no settings.
+
+    Example:
+        >>> from dprl.baselines import BC
+        >>> from dprl.envs import risky_arms
+        >>> problem = risky_arms()
+        >>> policy = BC().fit(problem.sample(1_000, seed=0))
+        >>> round(problem.value(policy), 3)
+        0.554
+    """
+
+    def plan(self, model: Model) -> NDArray[np.float64]:
+        """The behaviour in the model.
+
+        Args:
+            model: The maximum-likelihood model of a log with S states and A actions.
+
+        Returns:
+            π(a|s), float64 (S, A).
+
+        Example:
+            >>> from dprl.baselines import BC
+            >>> from dprl.envs import risky_arms
+            >>> from dprl.planning import estimate
+            >>> model = estimate(risky_arms().sample(1_000, seed=0), gamma=1.0)
+            >>> BC().plan(model).shape
+            (11, 10)
+        """
+        return model.mdp.behavior

@@ -1,0 +1,498 @@
+"""Cut episodes, whose observation stopped early: dropped, weighted, or completed.
+
+A cut episode is never silently treated as terminal. `treat_cut` returns a log in which every
+episode may be read as finished, so no code after it has to know about cuts:
+
+* ``"drop"``: cut episodes are left out. What is left is not like what is lost wherever long or bad
+  episodes are the ones cut, even if at every step all are cut with the same chance: the longer an
+  episode, the likelier it was cut. So nothing can be claimed from it (`check_claim`).
+* ``"drop-unrelated"``: the same, and the user declares that *whether an episode was cut depends
+  neither on its length nor on its outcome*. Claims made from such a log state the declaration.
+  Where a group has several episodes, those after its first cut one are left out too: the first
+  visit of a state in what would remain need not be the group's first visit. (`reads="rewards"`
+  asks nothing about first visits, and leaves out the cut episodes alone.)
+* ``"ipcw"``: inverse-probability-of-censoring weights. What is seen of a cut episode counts, and a
+  reward that is seen k steps later counts 1/P(followed for k steps); see `dprl.logs.censoring`.
+  The chances are estimated: what is claimed from it is claimed for large samples.
+* ``"bootstrap"``: the last row of a cut episode only says *where it was last seen*. This row is
+  removed and γ V̂(s_last) is added to the reward before it, so that G_t includes γ^k V̂ of the last
+  state. V̂ is self-consistent: it solves V(s) = mean, over first visits of s, of the returns that
+  include these values; a sparse linear system. An episode whose last state has no such value (no
+  finished episode follows from it) is dropped. Where states are features, V̂ belongs to the place
+  where the episode was last seen: the mean over the neighbours a learner would use there (`near`),
+  without those of its own trajectory; one equation per cut episode.
+* ``"terminal"``: treated as ended, with no further reward. Biased towards zero.
+* ``None`` (the default of every learner): as "terminal", with a CutWarning that says how many.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dprl._core.arrays import Floats, Ints
+from dprl._core.checks import Cut, check_cut
+from dprl._core.linear import solve
+from dprl._core.optional import single_thread
+from dprl._core.words import either, option, say, sentences, worded
+from dprl.errors import CutWarning, LogError, ParameterError
+from dprl.logs.assumptions import DROPS
+from dprl.logs.follow_up import keep_rows
+from dprl.logs.log import CUT, TERMINAL, Log, in_group_order
+from dprl.logs.returns import first_of, powers, returns
+
+# --- Inverse-probability-of-censoring weights: how likely was it that an episode was followed so
+# far?
+#
+# After row t of an episode either the episode ends (that is seen), or it goes on. If it goes on,
+# it
+# is cut with chance c_t, which may depend on the step, the state (or features) and the action of
+# row
+# t, but not on what would have come. The chance that row k is seen, given row t and that the
+# episode
+# reaches row k, is
+#
+#     K(t, k) = ∏ (1 - c_j), j = t..k-1
+#
+# so with r_k counted 1/K(t, k) times, what is seen of all episodes, cut ones included, has the
+# mean
+# that whole episodes would have had (Robins & Rotnitzky 1992; Horvitz & Thompson 1952):
+#
+#     G*_t = ∑ γ^(k-t) r_k / K(t, k) = r_t + γ G*_{t+1} / (1 - c_t)        over the rows that are
+#     seen
+#
+# Two forms of it leave a log that any code can read as finished:
+#
+# * for returns to go, rewards r*_t = G*_t - γ G*_{t+1}: the return of *every* row is G*_t. (A
+# reward
+#   then contains a part of what comes later, so single steps must not be read.)
+# * for rewards, r*_k = r_k / K(0, k): each reward has the weight of its own step.
+#
+# **How c is estimated.** A logistic model of the step, the state and the action (labels: one term
+# per
+# state and per pair; features: each one and its square, with a mark where it is missing), fitted
+# to
+# the rows after which the episode did not end. Groups are dealt into five folds, and the chances
+# in
+# a fold come from a model of the other folds: no group's weight depends on its own cut. The claim
+# of
+# anything that uses these weights is *large-sample*: the chances are estimates, and a chance that
+# is
+# small makes single episodes heavy (`SMALL`: then a warning says so).
+#
+# What nobody was followed beyond cannot be weighted: where the longest episodes of the log were
+# cut,
+# `weighted` refuses. A fixed window (`dprl.logs.follow_up`) ends the question there.
+
+FOLDS, LARGEST_CHANCE, SMALL = 5, 0.95, 0.05
+"""Folds of the model, largest chance to be cut at one step, and chances to be followed so far below
+which a warning is given."""
+
+STEPS = 50
+"""Steps with a term of their own in the model; later ones share the last."""
+
+
+def weighted(log: Log, gamma: float, *, returns_to_go: bool) -> Log:
+    """The log with weighted rewards, in which cut episodes may be read as ended.
+
+    Args:
+        log: A log with cut episodes.
+        gamma: Discount in (0, 1].
+        returns_to_go: Whether returns to go are read from the result; otherwise rewards are.
+
+    Raises:
+        LogError: If episodes were cut where none was followed further, or there are fewer than
+            two groups.
+    """
+    _refuse_unseen(log)
+    stay = 1 - chance_of_cut(log)
+    which = np.repeat(np.arange(log.n_episodes), log.lengths)
+    first = log.starts[:-1]
+    total = np.concatenate(([0.0], np.cumsum(np.log(stay))))[:-1]
+    so_far = np.exp(total - total[first][which])  # K(0, t), row by row
+    _warn_of_small(log, so_far)
+    reward = log.reward / so_far
+    if returns_to_go:
+        reward = _telescoped(log, gamma, stay)
+    if not np.isfinite(reward).all():
+        raise LogError(
+            "rewards are so large that a weighted one is not a finite number.",
+            do="Give rewards in a larger unit (divide them all by one number).",
+        )
+    return replace(log, reward=reward, ended=np.where(log.ended == CUT, TERMINAL, log.ended))
+
+
+def _telescoped(log: Log, gamma: float, stay: Floats) -> Floats:
+    """Rewards whose returns to go are G*: r*_t = r_t + γ G*_{t+1} (1/(1 - c_t) - 1).
+
+    One step of all episodes at a time, from their ends backwards.
+    """
+    reward, later = log.reward.copy(), np.zeros(log.n_episodes)
+    for back in range(int(log.lengths.max())):
+        episodes = np.flatnonzero(log.lengths > back)
+        rows = log.starts[1:][episodes] - 1 - back
+        ahead = gamma * later[episodes]
+        if back:
+            reward[rows] += ahead * (1 / stay[rows] - 1)
+            later[episodes] = log.reward[rows] + ahead / stay[rows]
+        else:
+            later[episodes] = log.reward[rows]
+    return reward
+
+
+def chance_of_cut(log: Log) -> Floats:
+    """float64 (N,): the chance to be cut after each row if the episode does not end there.
+
+    Args:
+        log: A log of at least two groups; its states are labels or features.
+    """
+    if len(log.groups) < 2:
+        raise LogError(
+            f"chances to be cut are estimated from other groups, and there is {len(log.groups)}.",
+            do="Read more groups (or episodes).",
+        )
+    last = log.starts[1:] - 1
+    was_cut = np.zeros(log.n_steps, bool)
+    was_cut[last[log.ended == CUT]] = True
+    at_risk = np.ones(log.n_steps, bool)
+    at_risk[last[log.ended != CUT]] = False
+    x, kind = _inputs(log)
+    folds = min(FOLDS, len(log.groups))
+    dealt = np.random.default_rng(0).permutation(len(log.groups)) % folds
+    fold = np.repeat(dealt[log.group], log.lengths)
+    chance = np.zeros(log.n_steps)
+    for k in range(folds):
+        own, others = fold == k, (fold != k) & at_risk
+        predicted = _predicted(x, kind[others & was_cut], kind[others & ~was_cut])
+        chance[own] = predicted[kind[own]]
+    return np.clip(chance, 0.0, LARGEST_CHANCE)
+
+
+def _predicted(x: Any, cut: Ints, followed: Ints) -> Floats:
+    """The chance of a cut for every row of `x`, from rows that were cut and rows that were not.
+
+    A row that occurs often is one row with a weight: the same model, of far fewer rows.
+    """
+    if not len(cut) or not len(followed):
+        return np.full(x.shape[0], float(len(cut) > 0))
+    from sklearn.linear_model import LogisticRegression
+
+    often = np.stack([np.bincount(rows, minlength=x.shape[0]) for rows in (followed, cut)])
+    outcome, row = np.nonzero(often)
+    with single_thread():
+        model = LogisticRegression(C=1.0, max_iter=500).fit(x[row], outcome, often[outcome, row])
+    return np.asarray(model.predict_proba(x)[:, 1], np.float64)
+
+
+def _inputs(log: Log) -> tuple[sparse.csr_array, Ints]:
+    """What the model knows of a row (step, state or features, action), and the place of each row.
+
+    Over labels rows of the same step, state and action are one; over features each is its own.
+    """
+    step = np.arange(log.n_steps) - np.repeat(log.starts[:-1], log.lengths)
+    if log.features is None:
+        pair = log.codes().astype(np.int64) * log.n_actions + log.action
+        size = int(pair.max()) + 1
+        different, kind = np.unique(step * size + pair, return_inverse=True)
+        step, pair = np.divmod(different, size)
+        of_state = [_indicators(pair // log.n_actions), _indicators(pair)]
+    else:
+        kind = np.arange(log.n_steps)
+        of_state = [_indicators(log.action), *_of_features(log)]
+    of_step = [_indicators(np.minimum(step, STEPS)), sparse.csr_array((step / STEPS)[:, None])]
+    return sparse.csr_array(sparse.hstack([*of_step, *of_state], format="csr")), kind
+
+
+def _of_features(log: Log) -> list[Any]:
+    """Features in units of their spread, and squared; marks of missing ones; labels one by one."""
+    assert log.features is not None
+    parts = []
+    levels = log.levels or (None,) * len(log.feature_names)
+    for column, labels in zip(log.features.T, levels, strict=True):
+        absent = np.isnan(column)
+        if labels is not None:
+            parts.append(_indicators(np.where(absent, len(labels), column).astype(np.int64)))
+            continue
+        middle = float(np.median(column[~absent])) if not absent.all() else 0.0
+        z = np.where(absent, 0.0, column - middle)
+        z = np.clip(z / (z.std() or 1.0), -5.0, 5.0)
+        parts.append(sparse.csr_array(np.column_stack((z, z**2, absent))))
+    return parts
+
+
+def _indicators(codes: NDArray[Any]) -> sparse.csr_array:
+    """One column per code that occurs, 1 where a row has it."""
+    used, column = np.unique(codes, return_inverse=True)
+    ones, row = np.ones(len(codes)), np.arange(len(codes))
+    return sparse.csr_array((ones, (row, column)), shape=(len(codes), len(used)))
+
+
+def _refuse_unseen(log: Log) -> None:
+    """Refuse where episodes were cut at a step beyond which none was followed."""
+    most = int(log.lengths.max())
+    ends = log.cut_episodes[log.lengths[log.cut_episodes] == most]
+    if len(ends):
+        raise LogError(
+            f"{len(ends):,} episodes were cut after {most:,} step{'s' * (most != 1)}, and none was "
+            "followed further: there is nothing by which what came after can be weighted.",
+            f"episode {log.episodes[ends[0]]!r}",
+            worded(
+                "Follow all for at most {most:,} steps ({follow_up}, --follow-up {most}); values "
+                "are then of these steps alone.",
+                most=most,
+                follow_up=option("follow_up", most),
+            ),
+        )
+
+
+def _warn_of_small(log: Log, so_far: Floats) -> None:
+    """Warn where some rows had a small chance to be seen."""
+    small = so_far < SMALL
+    if small.any():
+        row = int(np.argmin(so_far))
+        episode = int(np.searchsorted(log.starts, row, "right")) - 1
+        warnings.warn(
+            worded(
+                "{sum:,} of {n_steps:,} steps had a chance below {small:g} to be seen (the "
+                "smallest is {so_far:.2g}, episode {episodes}): single episodes weigh much. A "
+                "shorter {follow_up} helps.",
+                sum=small.sum(),
+                n_steps=log.n_steps,
+                small=SMALL,
+                so_far=so_far[row],
+                episodes=repr(log.episodes[episode]),
+                follow_up=option("follow_up"),
+            ),
+            CutWarning,
+            stacklevel=outside(),
+        )
+
+
+# --- Cut episodes, whose observation stopped early: dropped, weighted, or completed
+
+Reads: TypeAlias = Literal["transitions", "returns", "rewards"]
+"""What is read of a treated log; weights are possible for returns and for rewards."""
+
+Visits: TypeAlias = tuple[NDArray[Any], NDArray[np.int64]]
+"""Numbers of places, and the rows of a log that visit them: two arrays of equal length."""
+
+Near: TypeAlias = Callable[[Log, NDArray[np.float64], NDArray[Any]], Visits]
+"""A function of a gathered log, places (k, d) and the group (k,) that asks at each of them.
+
+It returns the rows of the log that count as near each place."""
+
+
+def check_claim(cut: Cut | str | None, log: Any, what: str) -> None:
+    """`dprl.logs.source.check_claim`, which refuses claims from a log whose cuts are dropped."""
+    from dprl.logs import source
+
+    source.check_claim(cut, log, what)
+
+
+def treat_cut(
+    log: Log,
+    gamma: float,
+    cut: Cut | None,
+    near: Near | None = None,
+    *,
+    reads: Reads = "transitions",
+) -> Log:
+    """The log with its cut episodes treated as requested; the log itself if no episode was cut.
+
+    Args:
+        log: A log whose states are labels or features.
+        gamma: Discount in (0, 1].
+        cut: The treatment, or None for "terminal" with a warning.
+        near: Only to bootstrap over features: a function that says what is near a place (see
+            `dprl.evidence.neighbors.engines`). Default None.
+        reads: What the caller reads of the result. "transitions" (the default): rewards and next
+            states, for which there are no weights, so "ipcw" is refused. "returns": returns to go
+            alone. "rewards": every episode by itself, from its first step on.
+    """
+    check_cut(cut)
+    episodes = log.cut_episodes
+    if not len(episodes):
+        return log
+    if cut in DROPS:
+        return _without(log, episodes if reads == "rewards" else from_cut_on(log))
+    if cut == "ipcw":
+        if reads == "transitions":
+            raise ParameterError(
+                worded(
+                    "{episodes:,} of {n_episodes:,} episodes were cut, and {cut} weighs returns; "
+                    "what was asked for reads single steps.",
+                    episodes=len(episodes),
+                    n_episodes=log.n_episodes,
+                    cut=option("cut", "ipcw"),
+                ),
+                f"episode {log.episodes[episodes[0]]!r}",
+                worded(
+                    "Use {cut} here, or another learner: {learner} with {plan}, or {learner2}with "
+                    "{lam}, take {cut2}.",
+                    cut=option("cut", "bootstrap"),
+                    learner=either("DPRLDiscrete or DPRLContinuous", "--learner dprl"),
+                    plan=option("plan", False),
+                    learner2=either("Rules ", "--learner rules "),
+                    lam=option("lam", 1),
+                    cut2=option("cut", "ipcw"),
+                ),
+            )
+        return weighted(log, gamma, returns_to_go=reads == "returns")
+    if cut == "bootstrap":
+        if log.features is not None and near is None:
+            raise ParameterError(
+                worded(
+                    "{cut} needs labelled states, or a policy that knows what is near.",
+                    cut=option("cut", "bootstrap"),
+                ),
+                do=worded(
+                    "Use {choice}.",
+                    choice=either("cut='drop' or 'terminal'", "--cut drop or terminal"),
+                ),
+            )
+        return _bootstrapped(log, gamma, near if log.features is not None else None)
+    if cut is None:
+        steps = int(log.lengths[episodes].sum())
+        warn_as_terminal(len(episodes), log.n_episodes, steps, log.n_steps)
+    return replace(log, ended=np.where(log.ended == CUT, TERMINAL, log.ended))
+
+
+settle = treat_cut
+
+
+def warn_as_terminal(n_cut: int, n_episodes: int, cut_steps: int, n_steps: int) -> None:
+    """Warn that cut episodes are read as ended because no treatment was chosen."""
+    warnings.warn(
+        sentences(
+            say(
+                "{k:,} of {n:,} episodes ({a:,} of {b:,} steps) were cut, and are treated as if "
+                "nothing came after: their returns are too small in size.",
+                k=n_cut,
+                n=n_episodes,
+                a=cut_steps,
+                b=n_steps,
+            ),
+            say(
+                "Choose {cut}, or a time for which all are followed ({follow_up}).",
+                cut=option("cut"),
+                follow_up=option("follow_up"),
+            ),
+        ),
+        CutWarning,
+        stacklevel=outside(),
+    )
+
+
+def outside() -> int:
+    """The stack level of the user's own line of code, as `warnings.warn` counts from its caller."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("dprl."):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def from_cut_on(log: Log) -> NDArray[np.int64]:
+    """The cut episodes, and all that come after a cut one in their group."""
+    order = in_group_order(log)
+    group, is_cut = log.group[order], log.ended[order] == CUT
+    before = np.cumsum(is_cut) - is_cut  # cut episodes before this one, in any group
+    first = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
+    own = before - np.repeat(before[first], np.diff(np.append(first, len(group))))
+    return np.sort(order[is_cut | (own > 0)])
+
+
+def _without(log: Log, episodes: NDArray[np.int64]) -> Log:
+    """The log without these episodes; an error if none would be left."""
+    keep = np.setdiff1d(np.arange(log.n_episodes), episodes)
+    if not len(keep):
+        raise none_is_left(log.n_episodes)
+    return log.take(keep)
+
+
+def none_is_left(n_episodes: int) -> LogError:
+    """The error that no episode is left once cut ones are left out."""
+    return LogError(
+        f"all {n_episodes:,} episodes were cut, or came after a cut one: none is left.",
+        do="Choose another treatment of cut episodes, or read episodes to their end.",
+    )
+
+
+def _shortened(log: Log) -> tuple[Log, NDArray[np.int64]]:
+    """The log without the last row of each cut episode, and those rows (numbers in `log`)."""
+    at = log.starts[1:][log.ended == CUT] - 1
+    keep = np.ones(log.n_steps, bool)
+    keep[at] = False
+    return keep_rows(log, keep), at
+
+
+def _grounded(
+    place: NDArray[Any], tail: NDArray[np.int64], n_places: int, gamma: float
+) -> NDArray[np.bool_]:
+    """bool (n_places,): places that have a value.
+
+    A place has one if it was visited; without discount, also some finished episode must follow from
+    it. `place` and `tail` hold, for each visit, the place and where its episode was last seen (-1
+    if it finished).
+    """
+    grounded = np.zeros(n_places, bool)
+    if gamma < 1:
+        grounded[place] = True
+        return grounded
+    grounded[place[tail < 0]] = True
+    while True:
+        more = place[(tail >= 0) & grounded[tail]]
+        if grounded[more].all():
+            return grounded
+        grounded[more] = True
+
+
+def _bootstrapped(log: Log, gamma: float, near: Near | None) -> Log:
+    """The log with the value of the last state added to the end of each cut episode."""
+    before = log.n_episodes
+    log = log if near is None else log.gathered()
+    lost = np.flatnonzero((log.ended == CUT) & (log.lengths == 1))
+    while True:
+        if len(lost):
+            log = _without(log, lost)
+        short, at = _shortened(log)
+        was_cut = log.ended == CUT
+        last = np.full(log.n_episodes, -1, np.int64)
+        if near is None or log.features is None:
+            n_places, last[was_cut] = log.n_states, log.codes()[at]
+            row = np.flatnonzero(first_of(short, short.codes(), short.n_states, by_episode=True))
+            place = short.codes()[row]
+        else:
+            n_places, last[was_cut] = len(at), np.arange(len(at))
+            place, row = near(short, log.features[at], log.group[was_cut])
+        episode = np.repeat(np.arange(short.n_episodes), short.lengths)[row]
+        tail, ahead = last[episode], short.starts[1:][episode] - row
+        grounded = _grounded(place, tail, n_places, gamma)
+        lost = np.flatnonzero(was_cut)[~grounded[last[was_cut]]]
+        if not len(lost):
+            break
+    if log.n_episodes < before:
+        warnings.warn(
+            say(
+                "{n:,} of the cut episodes could not be bootstrapped and were left out: one row "
+                "only, or a last state that no other episode says anything about.",
+                n=before - log.n_episodes,
+            ),
+            CutWarning,
+            stacklevel=outside(),
+        )
+    visits = np.maximum(np.bincount(place, minlength=n_places), 1)
+    weight = powers(gamma, int(short.lengths.max()))[ahead] / visits[place]
+    on = tail >= 0
+    B = sparse.csr_array((weight[on], (place[on], tail[on])), shape=(n_places, n_places))
+    G = returns(short, gamma)[row]
+    V = solve(B, np.bincount(place, weights=G, minlength=n_places) / visits)
+    reward = short.reward.copy()
+    reward[short.starts[1:][was_cut] - 1] += gamma * V[last[was_cut]]
+    return replace(short, reward=reward, ended=np.where(was_cut, TERMINAL, short.ended))

@@ -1,0 +1,1 @@
+"""Rules of a log, each one small function, and what they find."""

@@ -1,0 +1,204 @@
+"""Finding and CheckResult: the result of checking a log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from dprl._core.table import many
+from dprl.errors import LogError
+from dprl.logs.encoding.gaps import gap_counts
+from dprl.logs.log import Log
+
+if TYPE_CHECKING:
+    from dprl.logs.parts import LogInParts
+
+
+Level = Literal["error", "warning", "note"]
+Place: TypeAlias = Callable[[int], str]
+"""Number of a row of the source, from 0 → where it is, in the words of messages."""
+ORDER = {"error": 0, "warning": 1, "note": 2}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing worth knowing about a log.
+
+    Attributes:
+        level: "error" (the log cannot be used like this), "warning" (it can, but look at it) or
+            "note".
+        rule: The name of the rule that found it.
+        what: What was found, with numbers.
+        where: The first place where it was found; may be empty.
+        do: What to do about it; may be empty.
+    """
+
+    level: Level
+    rule: str
+    what: str
+    where: str = ""
+    do: str = ""
+
+    def error(self) -> LogError:
+        """This finding as an exception that can be raised."""
+        return LogError(self.what, self.where, self.do)
+
+    def __str__(self) -> str:
+        first = f"first: {self.where}" if self.where else ""
+        return "\n  ".join(x for x in (f"{self.level}: {self.what}", first, self.do) if x)
+
+
+def sorted_findings(findings: list[Finding]) -> tuple[Finding, ...]:
+    """Errors first, then warnings, then notes."""
+    return tuple(sorted(findings, key=lambda f: ORDER[f.level]))
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What findings say of the source as a whole.
+
+    Attributes:
+        n: Number of its rows.
+        episodes: Number of its episodes.
+        place: Says where a row is.
+        outcomes: Says on which rows rewards are recorded; None where that is not known.
+    """
+
+    n: int
+    episodes: int
+    place: Place
+    outcomes: Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Found:
+    """Rows of a chunk that break a rule. Two of them add up to what the rule finds in both chunks.
+
+    A chunk is whole episodes of a source, so numbers of rows and episodes are sums, and the first
+    row is the smaller of two. Words are filled once all chunks were seen: {rows}, {n} (of all),
+    {touched} ("3 episodes"), {touched_number}, {runs}, {episodes} (of all), {place}, and `values`.
+
+    Attributes:
+        rows: How many rows break the rule.
+        first: The number of the first of them in the source, from 0.
+        what: What is wrong, with numbers.
+        where: The first place. Default "{place}".
+        do: What to do about it.
+        touched: How many episodes these rows are of.
+        values: What the words name beside these numbers, of the first row.
+    """
+
+    rows: int
+    first: int
+    what: str
+    where: str = "{place}"
+    do: str = ""
+    touched: int = 0
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def __add__(self, other: Any) -> Any:
+        early = self if self.first <= other.first else other
+        return replace(early, rows=self.rows + other.rows, touched=self.touched + other.touched)
+
+    def finding(self, level: Level, rule: str, whole: Whole) -> Finding:
+        """The finding about all rows of the source, once all chunks were seen."""
+        numbers = {
+            "rows": self.rows,
+            "n": whole.n,
+            "touched": many(self.touched, "episode"),
+            "touched_number": self.touched,
+            "episodes": whole.episodes,
+            "runs": self.rows + whole.episodes,
+            "place": whole.place(self.first) if "{place}" in self.where else "",
+        }
+        words = (text.format(**numbers, **self.values) for text in (self.what, self.where, self.do))
+        return Finding(level, rule, *words)
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The result of `dprl.check`.
+
+    Attributes:
+        findings: Errors first, then warnings, then notes.
+        log: The log, if one could be made (rows with errors left out), else None; in parts, if that
+            was asked for.
+
+    Example:
+        >>> import dprl
+        >>> result = dprl.check(dprl.envs.risky_arms().sample(50, seed=0))
+        >>> result.ok, result.findings[0].level
+        (True, 'note')
+    """
+
+    findings: tuple[Finding, ...]
+    log: Log | LogInParts | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the log can be read as it is: no finding is an error."""
+        return not any(f.level == "error" for f in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The size of the log and all findings.
+
+        Returns:
+            Values that JSON can hold: "ok", "log" (None where none could be made) and "findings".
+
+        Example:
+            >>> import dprl
+            >>> result = dprl.check(dprl.envs.risky_arms().sample(50, seed=0))
+            >>> result.to_dict()["log"]["episodes"]
+            50
+        """
+        log, size = self.log, None
+        if log is not None:
+            whole = log if isinstance(log, Log) else None  # a log in parts has no features
+            names = () if whole is None else whole.feature_names
+            size = {
+                "episodes": log.n_episodes,
+                "groups": log.n_groups,
+                "steps": log.n_steps,
+                "states": log.n_states,
+                "features": len(names),
+                "actions": log.n_actions,
+                "categories": {}
+                if whole is None
+                else {name: list(own) for name, own in whole.categories.items()},
+                "missing": {}
+                if whole is None
+                else {
+                    name: int(n) for name, n in zip(names, whole.missing.tolist(), strict=True) if n
+                },
+                "missing_by_action": None if whole is None else gap_counts(whole),
+                "digest": log.digest(),
+            }
+        return {"ok": self.ok, "log": size, "findings": [vars(f) for f in self.findings]}
+
+    def to_json(self) -> str:
+        """The same as `to_dict`, as text.
+
+        Returns:
+            JSON text.
+
+        Example:
+            >>> import dprl
+            >>> result = dprl.check(dprl.envs.risky_arms().sample(50, seed=0))
+            >>> result.to_json()[:12]
+            '{"ok": true,'
+        """
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    def _repr_html_(self) -> str:
+        from dprl._core.results import in_notebook
+
+        head, counts, *_ = str(self).splitlines()
+        return in_notebook(head, [counts, *map(str, self.findings)])
+
+    def __str__(self) -> str:
+        head = repr(self.log) if self.log is not None else "No log could be read."
+        count = {k: sum(f.level == k for f in self.findings) for k in ("error", "warning", "note")}
+        counts = " · ".join(f"{n} {k}{'s' * (n != 1)}" for k, n in count.items())
+        return "\n".join([head, counts, *map(str, self.findings)])

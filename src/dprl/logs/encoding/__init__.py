@@ -1,0 +1,1 @@
+"""How the columns of a state and an action become what learners take."""

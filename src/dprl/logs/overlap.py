@@ -1,0 +1,418 @@
+r"""Has this log been seen before, in part? A small sample of a log's groups, kept with a policy.
+
+A digest tells equal logs from different ones, but the usual mistake is a different one: a policy
+learned from half of a log is evaluated on all of it. So a policy keeps a *bottom sketch* (Cohen &
+Kaplan 2007) of its training log: the label of each group, together with the beginning of its first
+episode, gives one number, a **mark**, and the 256 smallest marks are kept. A log that contains the
+training groups contains these marks; if a log is part of the training log, its smallest marks are
+among these.
+
+Labels alone say little (simulated logs all count 0, 1, 2, …) and content alone says little (short
+episodes repeat themselves). What counts is therefore agreement beyond chance, as in Cohen's κ:
+
+    m  share of the sample found in the other log, label and content
+    c  share expected if labels meant nothing: √(a b), where a and b are the chances that two groups
+       of one log begin alike. For logs of one kind a = b = c, else c is at most that (Cauchy and
+       Schwarz), so logs of different kinds are not taken for one another
+    κ  (m - c) / (1 - c),  and 0 unless m is four standard errors of chance above c
+
+What the marks reveal. A mark is BLAKE2b of 64 bits, keyed with a hash of the log's own digest.
+
+* Someone who has only the marks can test nobody: the key is missing. The marks of two policies
+  cannot be compared with each other either, to find patients in both: each log has its own key.
+* Someone who has the *policy file* also has the digest, which is stored beside the sample, and can
+  do what dprl does: test whether a person is in the sample. For this the person's label *and* first
+  steps must be known, rewards included; a list of identifiers is not enough, unless episodes are so
+  short and of so few kinds that all of them can be tried. This cannot be avoided: whatever lets
+  dprl recognise a patient lets everybody who has the same file do so. `dprl.public_copy` leaves
+  out sample and digest, and `dprl serve` sends neither.
+
+A random key would be stored in the same file, would protect no better, and would make two fits of
+one log two different files; derived from the digest, equal logs give equal bytes.
+
+Marks of 64 bits make no false match that matters (256 marks against 10 million groups: about one in
+10¹⁰), and equal labels with equal beginnings always match. Older files hold two plain 32-bit hashes
+per group, of label and of content, against which anybody can try all labels. They still work: they
+are *sealed* (made into marks with the key) before they are compared, and when the policy is saved
+again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.words import either, joined, say, sentences, word, worded
+from dprl.errors import PolicyError
+from dprl.logs.log import Label, Log
+from dprl.logs.source import Both, Chunk, Share, Source
+
+Hashes = NDArray[np.uint64]
+
+KEPT, STEPS, ENOUGH = 256, 8, 8
+"""Marks kept, steps of an episode used, and the smallest sample that is compared at all."""
+
+TOO_MUCH = 0.05
+"""The largest share of groups that two logs may have in common, beyond chance."""
+
+WITHHELD = "withheld"
+"""The word that replaces the digest in a public copy."""
+
+HALF = np.uint64(32)
+PLAIN, KEYED = 1, 2
+"""Versions of a sample: marks of older files' plain hashes, or marks of labels and contents."""
+
+
+@dataclass(frozen=True)
+class MarksOf:
+    """The smallest marks of the groups of a log, ascending; a statistic of it.
+
+    Attributes:
+        digest: That of the whole log.
+    """
+
+    digest: str
+
+    def of(self, chunk: Chunk) -> list[str]:
+        """Those of one chunk."""
+        return heapq.nsmallest(KEPT, keyed_marks(chunk.log, _contents_of(chunk), self.digest))
+
+    def merge(self, one: list[str], other: list[str]) -> list[str]:
+        """Those of two chunks together."""
+        return heapq.nsmallest(KEPT, [*one, *other])
+
+
+Beginnings = tuple[Hashes, NDArray[np.int64]]
+"""How groups begin, ascending, and how many groups begin so."""
+
+
+@dataclass(frozen=True)
+class BeginningsOf:
+    """How the groups of a log begin, and how many so; a statistic of it.
+
+    Attributes:
+        low: The lowest beginning that is looked at.
+        high: The highest.
+    """
+
+    low: int = 0
+    high: int = (1 << 64) - 1
+
+    def of(self, chunk: Chunk) -> Beginnings:
+        """Those of one chunk."""
+        content = _contents_of(chunk)
+        if self != BeginningsOf():
+            inside = (content >= np.uint64(self.low)) & (content <= np.uint64(self.high))
+            content = content[inside]
+        values, counts = np.unique(content, return_counts=True)
+        return values, counts.astype(np.int64)
+
+    def merge(self, one: Beginnings, other: Beginnings) -> Beginnings:
+        """Those of two chunks together."""
+        values, place = np.unique(np.concatenate([one[0], other[0]]), return_inverse=True)
+        counts = np.zeros(len(values), np.int64)
+        np.add.at(counts, place, np.concatenate([one[1], other[1]]))
+        return values, counts
+
+
+def _contents_of(chunk: Chunk) -> Hashes:
+    return chunk.once(lambda: contents(chunk.log, np.arange(len(chunk.log.groups))), "contents")
+
+
+def sketch(log: Source | Log, progress: Share | None = None) -> dict[str, Any]:
+    """The sample of a log's groups: its marks, and how often two groups of the log begin alike.
+
+    Beginnings of groups are 64 bits that look random: they are compared range by range, so that no
+    more of them are held at once than there is room for.
+    """
+    source = Chunk(log) if isinstance(log, Log) else log
+    n, room = source.facts.n_groups, source.room
+    passes = 1 if room is None else max(1, -(-2 * n // room))
+    edges = [(1 << 64) * i // passes for i in range(passes + 1)]
+    ranges = [BeginningsOf(low, above - 1) for low, above in itertools.pairwise(edges)]
+    marks, first = source.reduce(Both(MarksOf(source.digest()), ranges[0]), progress)
+    pairs = 0
+    for some in itertools.chain([first], map(source.reduce, ranges[1:])):
+        counts = some[1]
+        pairs += int((counts * (counts - 1)).sum())
+    return {"version": KEYED, "alike": alike_of(n, pairs), "kept": marks}
+
+
+def seal(sample: Any, key: str) -> Any:
+    """Marks made from the plain hashes that older files hold; any other sample stays as it is.
+
+    `top`, the limit below which all label hashes are known, is rounded up so that it is not a hash.
+    """
+    if isinstance(sample, Mapping) or not sample:
+        return sample
+    label, content = (np.array([int(k[i : i + 8], 16) for k in sample], np.uint64) for i in (0, 8))
+    top = (int(label.max()) >> 16) + 1
+    marks = sorted(_mark(_key(key), k.encode()) for k in sample)
+    return {"version": PLAIN, "alike": _alike(content), "top": top << 16, "kept": marks}
+
+
+def sealed_origin(origin: Mapping[str, Any]) -> dict[str, Any]:
+    """A policy's provenance without plain hashes: every sample in it is sealed."""
+    result = dict(origin)
+    try:
+        if "sample" in result:
+            result["sample"] = seal(result["sample"], str(result.get("log")))
+        sweep = result.get("sweep")
+        if isinstance(sweep, Mapping) and "sample" in sweep:
+            sample = seal(sweep["sample"], str(sweep.get("valid")))
+            result["sweep"] = {**sweep, "sample": sample}
+        for name in ("proposed", "certified"):
+            if isinstance(result.get(name), Mapping):
+                result[name] = sealed_origin(result[name])
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _damaged() from error
+    return result
+
+
+def shared(sample: Any, key: str, log: Log) -> float:
+    """κ of the larger of two shares: sampled groups in `log`, groups of `log` in the sample.
+
+    `key` is the digest of the log the sample was taken from.
+    """
+    sample = seal(sample, key)
+    if not sample or not sample["kept"] or not log.n_episodes:
+        return 0.0
+    if sample["version"] not in (PLAIN, KEYED):
+        raise ValueError("a sample of another version")
+    sampled = set(sample["kept"])
+    content = contents(log, np.arange(len(log.groups)))
+    # The sample holds all groups of its log up to its largest mark: so far, both can be compared.
+    if sample["version"] == KEYED:
+        marks = keyed_marks(log, content, key)
+        top = max(sampled)
+        near = [mark for mark in marks if mark <= top]
+    else:
+        content, label = content >> HALF, _labels(log.groups)
+        marks = _plain_marks(label, content, key)
+        near = [
+            m
+            for m, is_known in zip(marks, label < np.uint64(sample["top"]), strict=True)
+            if is_known
+        ]
+    chance = float(np.sqrt(float(sample["alike"]) * _alike(content)))
+    in_log, in_sample = len(sampled & set(marks)), sum(mark in sampled for mark in near)
+    return max(_kappa(in_log, len(sampled), chance), _kappa(in_sample, len(near), chance))
+
+
+def seen(origin: Mapping[str, Any], log: Log) -> str:
+    """What `log` shares with the logs behind a policy with this provenance; '' if nothing."""
+    try:
+        sweep: Mapping[str, Any] = origin.get("sweep") or {}
+        certified: Mapping[str, Any] = origin.get("certified") or {}
+        digest = log.digest()
+        for digest_before, sample, which in (
+            (origin.get("log"), origin.get("sample"), say("the policy was learned from")),
+            (sweep.get("train"), None, say("the policy was learned from")),
+            (sweep.get("valid"), sweep.get("sample"),
+             say("the policy was picked on, out of {n}", n=sweep.get('settings'))),
+            (certified.get("log"), certified.get("sample"), say("the policy was certified on")),
+        ):  # fmt: skip
+            if digest == digest_before:
+                return say("this is the log {which}", which=word(which))
+            share = shared(sample or (), str(digest_before), log)
+            if share > TOO_MUCH:
+                return say(
+                    "about {p:.0f} % of a sample of groups is also in the log {which}",
+                    p=100 * share,
+                    which=word(which),
+                )
+        before = origin.get("proposed")  # what was learned from one log and gated on another
+        logs = (*origin.get("others", ()), *(() if before is None else (before,)))
+        return next((what for facts in logs if (what := seen(facts, log))), "")
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise _damaged() from error
+
+
+def cannot_tell(origin: Mapping[str, Any]) -> str:
+    """Why it cannot be known which logs the policy has seen; '' where it is on record."""
+    before = origin.get("proposed")
+    for facts in (origin, before if isinstance(before, Mapping) else {}):
+        if facts.get("public"):
+            return PUBLIC
+        if facts.get("n_sites"):
+            return COUNTED
+    return ""
+
+
+PUBLIC = say(
+    "the policy is a public copy, without a record of the logs it comes from: whether it has seen "
+    "this log cannot be told"
+)
+COUNTED = say(
+    "the policy was learned from counts of sites that shared no rows: whether it has seen this "
+    "log cannot be told"
+)
+
+
+UNRECORDED = say(
+    "the policy has no record of the log it was learned from (dprl.CallablePolicy takes it: "
+    "trained_on=log): whether it has seen this log cannot be told"
+)
+
+
+def _damaged() -> PolicyError:
+    return PolicyError(
+        "the policy's record of the logs it comes from is damaged.", do="Fit it again."
+    )
+
+
+def _alike(content: Hashes) -> float:
+    """The chance that two groups, drawn without replacement, begin alike."""
+    return alike_of(len(content), twins(content))
+
+
+def twins(content: Hashes) -> int:
+    """How many ordered pairs of different groups begin alike."""
+    counts = np.unique(content, return_counts=True)[1].astype(np.int64)
+    return int((counts * (counts - 1)).sum())
+
+
+def alike_of(n: int, pairs: int) -> float:
+    """The chance that two of n groups begin alike, if `pairs` ordered pairs of them do."""
+    return pairs / (n * (n - 1)) if n > 1 else 1.0
+
+
+def _kappa(matches: int, n: int, c: float) -> float:
+    """Agreement beyond chance c, if `matches` of n agree."""
+    if n < ENOUGH or c >= 1:
+        return 0.0
+    m = matches / n
+    error = np.sqrt(max(c * (1 - c), 1 / n) / n)
+    return (m - c) / (1 - c) if m > c + 4 * error else 0.0
+
+
+def refuse_seen(policy: Any, log: Log, allowed: bool = False) -> tuple[str, ...]:
+    """Refuse a log the policy was made or chosen from; warn in words if that is allowed."""
+    origin = getattr(policy, "provenance", {})
+    what = seen(origin, log)
+    if not what:
+        unsure = cannot_tell(origin) or ("" if "log" in origin else UNRECORDED)
+        return (
+            (
+                sentences(
+                    joined(
+                        "",
+                        (
+                            unsure,
+                            ".",
+                        ),
+                    ),
+                    say("If it has, every estimate below flatters it."),
+                ),
+            )
+            if unsure
+            else ()
+        )
+    if not allowed:
+        raise PolicyError(
+            f"{what}: the estimate would flatter it.",
+            f"log {log.digest()[:12]}",
+            worded(
+                "Evaluate on episodes it has not seen; keep some aside before learning: {command}.",
+                command=either("log.split(0.5, seed=0)", "dprl split"),
+            ),
+        )
+    return (f"{what}: every estimate below flatters it.",)
+
+
+# -- hashing ----------------------------------------------------------------------------------
+
+
+def _key(digest: str) -> bytes:
+    return hashlib.blake2b(digest.encode(), digest_size=32, person=b"dprl sample").digest()
+
+
+def _mark(key: bytes, what: bytes) -> str:
+    return hashlib.blake2b(what, key=key, digest_size=8).hexdigest()
+
+
+def keyed_marks(log: Log, content: Hashes, digest: str) -> list[str]:
+    """One mark per group, from its label (a number by its value) and its content."""
+    kind = b"text " if log.groups and isinstance(log.groups[0], str) else b"number "
+    begun = hashlib.blake2b(kind, key=_key(digest), digest_size=8)  # the same for all groups
+    begins = content.astype("<u8").tobytes()
+    marks = []
+    for group, place in zip(log.groups, range(0, len(begins), 8), strict=True):
+        word = group if isinstance(group, str) else str(int(group))
+        mark = begun.copy()
+        mark.update(word.encode("utf-8", "surrogatepass") + b"|" + begins[place : place + 8])
+        marks.append(mark.hexdigest())
+    return marks
+
+
+def _plain_marks(label: Hashes, content: Hashes, digest: str) -> list[str]:
+    key = _key(digest)
+    return [
+        _mark(key, f"{a:08x}{b:08x}".encode())
+        for a, b in zip(label.tolist(), content.tolist(), strict=True)
+    ]
+
+
+def contents(log: Log, groups: NDArray[np.int64]) -> Hashes:
+    """64 bits per group: how its first episode began, and how long it was."""
+    code, first = np.unique(log.group, return_index=True)
+    first = first[np.searchsorted(code, groups)]
+    content = _scramble(log.lengths[first].astype(np.uint64))
+    for t in range(STEPS):
+        long_enough = np.flatnonzero(log.lengths[first] > t)
+        row = log.starts[first[long_enough]] + t
+        columns = [_bits(log.reward[row]), _labels(log.actions)[log.action[row]]]
+        if log.state is not None:
+            columns.append(_labels(log.states)[log.state[row]])
+        elif log.features is not None:
+            columns += [_feature(log, row, i) for i in range(log.features.shape[1])]
+        for column in columns:
+            content[long_enough] = _mixed(content[long_enough], column)
+    return content
+
+
+def _feature(log: Log, row: NDArray[np.int64], i: int) -> Hashes:
+    """64 bits per row of feature i: a number by its bits, a label by its characters."""
+    assert log.features is not None
+    column, labels = log.features[row, i], log.levels[i] if log.levels else None
+    if labels is None:
+        return _bits(column)
+    gone = np.isnan(column)
+    codes = np.where(gone, len(labels), np.nan_to_num(column)).astype(np.int64)
+    return np.append(_labels(labels), _bits(np.array([np.nan])))[codes]
+
+
+def _labels(labels: Sequence[Label]) -> Hashes:
+    """32 bits per label: whole numbers by value, text by its characters."""
+    if not labels or not isinstance(labels[0], str):
+        return _scramble(np.array(labels, np.int64).view(np.uint64)) >> HALF
+    text = np.array(labels, np.str_)
+    letters = text.view(np.uint32).reshape(len(text), -1)
+    total = np.zeros(len(text), np.uint64)
+    for i in range(letters.shape[1]):
+        column = letters[:, i].astype(np.uint64)
+        total = np.where(column > 0, _mixed(total, column), total)  # not how long others are
+    return _scramble(total) >> HALF
+
+
+def _bits(numbers: NDArray[np.float64]) -> Hashes:
+    return np.ascontiguousarray(numbers + 0.0).view(np.uint64)
+
+
+def _mixed(a: Hashes, b: Hashes) -> Hashes:
+    return _scramble(_scramble(a) + b)
+
+
+def _scramble(x: Hashes) -> Hashes:
+    """The finaliser of SplitMix64: a permutation that leaves no pattern."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(x ^ (x >> np.uint64(31)))

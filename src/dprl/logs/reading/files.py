@@ -1,0 +1,903 @@
+"""CSV and Parquet files, read by DuckDB: every value as the file holds it, nothing guessed."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gzip
+import json
+import os
+import re
+import shutil
+import tempfile
+import threading
+import weakref
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.database import confine, connect
+from dprl._core.disk import said_if_short
+from dprl._core.words import option, worded
+from dprl.errors import LogError, ParameterError, interruptible
+from dprl.logs.encoding.categories import BEYOND, check_declared, not_numbers, refuse_numbers
+from dprl.logs.encoding.doses import checked_bins
+from dprl.logs.reading.also import LABELS, PEEK, AlsoNames, also_names
+from dprl.logs.reading.columns import (
+    MISSING_WORDS,
+    WHOLE,
+    Coded,
+    Columns,
+    encode,
+    is_large,
+    recode,
+    refuse_fractions,
+    tidy_labels,
+)
+from dprl.logs.reading.dates import ODD, Days, days_of, moments, refuse_undeclared, text_days
+from dprl.logs.reading.frames import Raw, choose, columns_of, quoted
+from dprl.logs.reading.options import Reading
+from dprl.logs.reading.paths import (
+    columns_of_files,
+    folder_columns,
+    open_files,
+    scan_csv,
+    scan_parquet,
+)
+from dprl.logs.reading.text import SAY_ENCODING, Text
+from dprl.logs.reading.times import TEXT, Zoned, refuse_mixed, zone_of
+from dprl.logs.roles import ROLES
+
+# --- One column of a query, batch by batch, as DuckDB computes it: nothing is held twice
+#
+# DuckDB hands over its rows through the Arrow C stream interface: a few C structures with
+# pointers to
+# plain arrays. Reading them takes ctypes and numpy alone, no other package.
+
+TYPES = {
+    b"c": "i1", b"C": "u1", b"s": "i2", b"S": "u2", b"i": "i4", b"I": "u4", b"l": "i8", b"L": "u8",
+    b"f": "f4", b"g": "f8", b"tsu:": "M8[us]",
+}  # fmt: skip
+"""Arrow's letters for the types that are read here → numpy's."""
+
+
+class _Schema(ctypes.Structure):
+    """What a column holds: `format` is its type."""
+
+
+_Schema._fields_ = [
+    ("format", ctypes.c_char_p),
+    ("name", ctypes.c_char_p),
+    ("metadata", ctypes.c_char_p),
+    ("flags", ctypes.c_int64),
+    ("n_children", ctypes.c_int64),
+    ("children", ctypes.POINTER(ctypes.POINTER(_Schema))),
+    ("dictionary", ctypes.POINTER(_Schema)),
+    ("release", ctypes.CFUNCTYPE(None, ctypes.POINTER(_Schema))),
+    ("private_data", ctypes.c_void_p),
+]
+
+
+class _Array(ctypes.Structure):
+    """Some rows: `buffers` of a column are the bits of present values, and the values."""
+
+
+_Array._fields_ = [
+    ("length", ctypes.c_int64),
+    ("null_count", ctypes.c_int64),
+    ("offset", ctypes.c_int64),
+    ("n_buffers", ctypes.c_int64),
+    ("n_children", ctypes.c_int64),
+    ("buffers", ctypes.POINTER(ctypes.c_void_p)),
+    ("children", ctypes.POINTER(ctypes.POINTER(_Array))),
+    ("dictionary", ctypes.POINTER(_Array)),
+    ("release", ctypes.CFUNCTYPE(None, ctypes.POINTER(_Array))),
+    ("private_data", ctypes.c_void_p),
+]
+
+
+class _Stream(ctypes.Structure):
+    """Functions that give the schema, the next rows, and the words of an error."""
+
+
+_Stream._fields_ = [
+    ("get_schema", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Stream), ctypes.c_void_p)),
+    ("get_next", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Stream), ctypes.c_void_p)),
+    ("get_last_error", ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.POINTER(_Stream))),
+    ("release", ctypes.CFUNCTYPE(None, ctypes.POINTER(_Stream))),
+    ("private_data", ctypes.c_void_p),
+]
+
+
+class StreamError(Exception):
+    """DuckDB stopped in the middle of a query, and this is what it says."""
+
+
+class Batch(NamedTuple):
+    """Some rows of a column. Both arrays may be used until the next batch is asked for.
+
+    Attributes:
+        values: (k,) as DuckDB holds them; a missing value can be any number.
+        missing: bool (k,), where values are missing; None where none is.
+    """
+
+    values: NDArray[Any]
+    missing: NDArray[np.bool_] | None
+
+
+def _stream_of(capsule: Any) -> _Stream:
+    """The structure inside a capsule; it lives as long as the capsule does."""
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    address = get(capsule, b"arrow_array_stream")
+    return _Stream.from_address(address)
+
+
+def batches(relation: Any) -> Iterator[Batch] | None:
+    """The batches of a DuckDB relation of one column, in the order of its rows.
+
+    Args:
+        relation: The relation; its query runs while the batches are taken.
+
+    Returns:
+        The batches; None where the column is of a type, or DuckDB of a version, that is not read
+        here.
+
+    Raises:
+        StreamError: While batches are taken, if DuckDB fails.
+        MemoryError: If it fails for want of memory.
+    """
+    if not hasattr(relation, "__arrow_c_stream__"):
+        return None
+    capsule = relation.__arrow_c_stream__()
+    stream = _stream_of(capsule)
+    schema = _Schema()
+    if stream.get_schema(ctypes.byref(stream), ctypes.addressof(schema)):
+        raise _failure(stream)
+    one = schema.n_children == 1
+    letters = schema.children[0].contents.format if one else b""
+    schema.release(ctypes.byref(schema))
+    if letters not in TYPES:
+        return None
+    return _batches(capsule, stream, np.dtype(TYPES[letters]))
+
+
+def _failure(stream: _Stream) -> Exception:
+    """The error with what DuckDB says about it."""
+    words = (stream.get_last_error(ctypes.byref(stream)) or b"").decode("utf-8", "replace")
+    return MemoryError(words) if words.startswith("Out of Memory") else StreamError(words)
+
+
+def _batches(capsule: Any, stream: _Stream, dtype: np.dtype[Any]) -> Iterator[Batch]:
+    """The batches of a stream; `capsule` is kept until all are taken."""
+    while True:
+        rows = _Array()
+        if stream.get_next(ctypes.byref(stream), ctypes.addressof(rows)):
+            raise _failure(stream)
+        if not rows.release:  # the end
+            return
+        try:
+            if rows.length:
+                yield _batch(rows, dtype)
+        finally:
+            rows.release(ctypes.byref(rows))
+
+
+def _batch(rows: _Array, dtype: np.dtype[Any]) -> Batch:
+    """The only column of these rows, without a copy."""
+    column, n = rows.children[0].contents, rows.length
+    first = rows.offset + column.offset
+    values = _view(column.buffers[1], first + n, dtype)[first:]
+    if column.null_count == 0 or not column.buffers[0]:
+        return Batch(values, None)
+    bits = _view(column.buffers[0], (first + n + 7) // 8, np.dtype(np.uint8))
+    missing = np.unpackbits(bits, count=first + n, bitorder="little")[first:] == 0
+    return Batch(values, missing if missing.any() else None)
+
+
+def _view(address: int, n: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """`n` values of memory that belongs to DuckDB."""
+    memory = (ctypes.c_char * (n * dtype.itemsize)).from_address(address)
+    return np.frombuffer(memoryview(memory).cast("B"), dtype)
+
+
+# --- Columns of files as arrays: DuckDB reads, and each batch goes straight to where it is wanted
+#
+# Of Parquet files every column is read on its own, when it is asked for: nothing is held twice.
+# CSV
+# files are read once, into a table, since every line holds all columns.
+
+Progress: TypeAlias = Callable[[str, float], None]
+"""A function that is called with the name of a stage and the share of it that is done, 0 to 1."""
+
+FEW = 1 << 20
+"""Whole numbers that lie within so many are coded by a table, in a log of any size."""
+
+
+class Fetch:
+    """A DuckDB connection over files, with their columns as arrays."""
+
+    files: list[str]
+    kind: str
+    con: Any
+    error: Any
+    scan: str
+    values: list[Any]
+    progress: Progress | None
+    as_opened: list[tuple[int, int, int]]
+    columns_read: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name messages use for the files."""
+        more = f" and {len(self.files) - 1} more" if len(self.files) > 1 else ""
+        return f"{os.path.basename(self.files[0])!r}{more}"
+
+    def run(self, sql: str, values: Sequence[Any] = ()) -> Any:
+        """Run SQL; an error in it is one of the file."""
+        with self._reading():
+            return self.con.execute(sql, list(values))
+
+    def one_row(self, sql: str) -> Any:
+        """The only row of a query."""
+        return self.run(sql).fetchall()[0]
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Errors of DuckDB inside as errors of three lines."""
+        try:
+            with interruptible(), said_if_short(f"reading {self.name}"):
+                yield
+        except (self.error, StreamError) as error:
+            reason = (str(error).splitlines() or [""])[0]
+            if isinstance(error, StreamError) and "interrupted" in reason.lower():
+                raise KeyboardInterrupt from error
+            raise LogError(
+                f"{self.name} could not be read as {self.kind.upper()}.",
+                reason[:200],
+                SAY_ENCODING
+                if "not utf-8 encoded" in str(error)
+                else "Open the file and look at the place named; every row needs the same columns.",
+            ) from error
+
+    def load(self, names: Iterable[str]) -> None:
+        """Make `raw` with the columns, where they are called c0, c1 and so on."""
+        self.place = {name: f"c{i}" for i, name in enumerate(names)}
+        select = ", ".join(f"{quoted(name)} AS {c}" for name, c in self.place.items())
+        if self.kind == "csv":
+            with self._watched():
+                self.run(
+                    f"CREATE TEMP TABLE raw AS SELECT {select} FROM ({self.scan})", self.values
+                )
+        else:
+            self.run(f"CREATE TEMP VIEW raw AS SELECT {select} FROM ({self.scan})")
+        self.count_rows()
+
+    def count_rows(self) -> None:
+        """Count the rows of `raw`; whoever makes it must call this before a column is fetched."""
+        self.rows = int(self.one_row("SELECT count(*) FROM raw")[0])
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Report how much of the query inside is done."""
+        progress = self.progress
+        if progress is None:
+            yield
+            return
+        done = threading.Event()
+
+        def watch() -> None:
+            while not done.wait(0.2):
+                progress("reading", max(0.0, self.con.query_progress()) / 100)
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
+        progress("reading", 1.0)
+
+    def on_disk(self) -> list[tuple[int, int, int]]:
+        """What tells whether a file was changed: which file it is, its size and its time."""
+        facts = [os.stat(file) for file in self.files]
+        return [(fact.st_ino, fact.st_size, fact.st_mtime_ns) for fact in facts]
+
+    def refuse_changed(self) -> None:
+        """Refuse files that were changed meanwhile: their columns might not belong together."""
+        try:
+            now = self.on_disk()
+        except OSError:
+            now = []
+        if now != self.as_opened:
+            raise LogError(
+                f"{self.name} was changed while it was read.",
+                do="Read it again when no other program writes to it.",
+            )
+
+    # -- columns -------------------------------------------------------------------------------
+
+    def fetch(self, expression: str) -> Any:
+        """The values of an expression, one per row; a masked array where some are missing."""
+        values: Any = None
+        gone: Any = None
+        for rows, batch in self._batches(expression):
+            if values is None:
+                values = np.empty(self.rows, batch.values.dtype)
+            values[rows] = batch.values
+            if batch.missing is not None:
+                gone = np.zeros(self.rows, bool) if gone is None else gone
+                gone[rows] = batch.missing
+        if values is None:  # no rows, or of a type that does not come in batches
+            with self._reading():
+                return self.con.execute(f"SELECT {expression} AS v FROM raw").fetchnumpy()["v"]
+        return values if gone is None else np.ma.MaskedArray(values, gone)
+
+    def _batches(self, expression: str) -> Iterator[tuple[slice, Batch]]:
+        """The batches of an expression, each with its rows; none for types that are not plain.
+
+        Every row comes once, or an error is raised.
+        """
+        with self._reading():
+            parts = batches(self.con.sql(f"SELECT {expression} AS v FROM raw"))
+            first = 0
+            for batch in parts or ():
+                rows = slice(first, first + len(batch.values))
+                first = rows.stop
+                if first <= self.rows:
+                    yield rows, batch
+                if self.progress is not None and self.kind == "parquet":
+                    done = self.columns_read + first / self.rows
+                    self.progress("reading", min(done / len(self.place), 0.99))
+        if parts is not None and first != self.rows:
+            self.refuse_changed()
+            raise LogError(f"{self.name} has {self.rows:,} rows, and {first:,} in one column.")
+
+    def number_or_nan(self, expression: str) -> tuple[NDArray[np.float64], int]:
+        """float64 (N,), an expression of type DOUBLE, NaN where missing; how many are missing."""
+        values, gone = np.empty(self.rows), 0
+        for rows, batch in self._batches(expression):
+            values[rows] = batch.values
+            if batch.missing is not None:
+                values[rows][batch.missing] = np.nan
+                gone += int(np.count_nonzero(batch.missing))
+        return values, gone
+
+    def first_row(self, condition: str) -> int | None:
+        """The first row where a condition holds, counted from 0; None where it never does."""
+        for rows, batch in self._batches(f"CAST(coalesce({condition}, false) AS UTINYINT)"):
+            if batch.values.any():
+                return int(rows.start + np.argmax(batch.values))
+        return None
+
+    def value_at(self, c: str, row: int) -> Any:
+        """The value of a column in one row, counted from 0."""
+        return self.one_row(f"SELECT {c} FROM raw LIMIT 1 OFFSET {row}")[0]
+
+    # -- labels --------------------------------------------------------------------------------
+
+    def distinct(self, expression: str) -> tuple[list[Any], NDArray[np.uint64]]:
+        """The different values in their order, None where one is missing, and DuckDB's hashes."""
+        with self._reading():
+            columns = self.con.execute(
+                "SELECT v, hash(v) AS h "
+                f"FROM (SELECT DISTINCT {expression} AS v FROM raw) ORDER BY v NULLS LAST"
+            ).fetchnumpy()
+        values = np.ma.getdata(columns["v"]).tolist()
+        for i in np.flatnonzero(np.ma.getmaskarray(columns["v"])).tolist():
+            values[i] = None
+        return values, np.asarray(columns["h"], np.uint64)
+
+    def codes(
+        self, expression: str, hashes: NDArray[np.uint64], code_of: NDArray[np.int32]
+    ) -> NDArray[np.int32]:
+        """int32 (N,), the code of each row's value.
+
+        Args:
+            expression: The column; its values are those that `distinct` gave.
+            hashes: uint64 (L,), the hash of each value, as `distinct` gave it.
+            code_of: int32 (L,), the code of each value.
+        """
+        if not is_large(self.rows):
+            return self._coded_by_words(expression, code_of)
+        from dprl.logs.reading.loops import find, place, slots_for
+
+        slots = slots_for(len(hashes))
+        strange = 0 if place(hashes, code_of, *slots) else 1  # two values have one hash
+        codes = np.empty(self.rows, np.int32)
+        if not strange:
+            for rows, batch in self._batches(f"hash({expression})"):
+                strange += find(batch.values, *slots, codes[rows])
+        return self._coded_by_words(expression, code_of) if strange else codes
+
+    def _coded_by_words(self, expression: str, code_of: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The same codes from the values themselves, not their hashes, which could be the same."""
+        values, _ = self.distinct(expression)
+        place_of = {value: int(code) for value, code in zip(values, code_of, strict=True)}
+        with self._reading():
+            column = self.con.execute(f"SELECT {expression} AS v FROM raw").fetchnumpy()["v"]
+        gone = np.ma.getmaskarray(column).tolist()
+        rows = zip(np.ma.getdata(column).tolist(), gone, strict=True)
+        return np.array([place_of[None if missing else v] for v, missing in rows], np.int32)
+
+    def whole_numbers(self, expression: str, name: str) -> Coded:
+        """A column of whole numbers as labels: in their order, code -1 where missing."""
+        if not is_large(self.rows):
+            return encode(self.fetch(expression), name)
+        low, high = self.one_row(f"SELECT min({expression}), max({expression}) FROM raw")
+        if low is None or max(high, -low) > WHOLE[0]:
+            return encode(self.fetch(expression), name)
+        if high - low < max(self.rows, FEW):
+            coded = self._by_table(f"CAST({expression} AS BIGINT)", low, high)
+            if coded is not None:
+                return coded
+        values, hashes = self.distinct(expression)
+        code_of = np.arange(len(values), dtype=np.int32)
+        if values[-1] is None:  # missing ones come last
+            values.pop()
+            code_of[-1] = -1
+        return Coded(self.codes(expression, hashes, code_of), tuple(values))
+
+    def _by_table(self, expression: str, low: int, high: int) -> Coded | None:
+        """Whole numbers from `low` to `high`, coded by a table; None if there are others."""
+        from dprl.logs.reading.loops import fill, replace_codes
+
+        seen = np.zeros(high - low + 1, bool)
+        codes = np.empty(self.rows, np.int32)
+        for rows, batch in self._batches(expression):
+            here, values = codes[rows], batch.values
+            if batch.missing is not None:
+                values = values[~batch.missing]
+                here = np.empty(len(values), np.int32)
+            if fill(values, low, here, seen):
+                return None
+            if batch.missing is not None:
+                codes[rows][batch.missing] = -1
+                codes[rows][~batch.missing] = here
+        places = np.flatnonzero(seen)
+        table = np.full(len(seen) + 1, -1, np.int32)
+        table[places] = np.arange(len(places), dtype=np.int32)
+        if len(places) < len(seen):
+            replace_codes(codes, table)
+        return Coded(codes, tuple((places + low).tolist()))
+
+
+# --- CSV files in encodings that DuckDB does not know: by way of UTF-8, in a private folder
+
+PIECE = 1 << 20
+"""Characters that are written again at a time."""
+
+
+class Recoded:
+    """Copies of files in UTF-8; they are removed when nothing refers to this any more.
+
+    They are in a private folder in `room`. Default None: the system's place for temporary files.
+
+    Attributes:
+        files: The copies, in the order of the files and under the same names.
+    """
+
+    def __init__(self, files: Sequence[str], encoding: str, room: str | None = None) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="dprl-utf8-", dir=room))
+        self.remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self.files: list[str] = []
+        try:
+            for i, file in enumerate(files):
+                name = os.path.basename(file)
+                packed = name.lower().endswith(".gz")
+                copy = folder / str(i) / (name[:-3] if packed else name)
+                copy.parent.mkdir()
+                with said_if_short("the file as UTF-8", str(folder)):
+                    _copy(file, copy, encoding, packed)
+                self.files.append(str(copy))
+        except BaseException:
+            self.remove()
+            raise
+
+
+def _copy(file: str, copy: Path, encoding: str, packed: bool) -> None:
+    """Write one file again as UTF-8; a LogError names what cannot be read."""
+    try:
+        with contextlib.ExitStack() as stack:
+            opener = gzip.open if packed else open
+            source = stack.enter_context(opener(file, "rt", encoding=encoding, newline=""))
+            target = stack.enter_context(copy.open("w", encoding="utf-8", newline=""))
+            while piece := source.read(PIECE):
+                target.write(piece)
+    except (UnicodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise LogError(
+            f"{os.path.basename(file)!r} is not text in {encoding}.",
+            str(error)[:200],
+            worded(
+                "Declare the encoding it is written in ({encoding}), or write it again as UTF-8.",
+                encoding=option("encoding"),
+            ),
+        ) from error
+
+
+@contextlib.contextmanager
+def written_in(encoding: str, path: Path, room: Path) -> Iterator[Path]:
+    """Give a path for text in UTF-8; at the end `path` holds the same text in `encoding`.
+
+    For UTF-8 that is `path` itself; else it is in a folder in `room`.
+    """
+    if encoding == "utf-8":
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="dprl-utf8-", dir=room) as folder:
+        plain = Path(folder) / "table.csv"
+        yield plain
+        try:
+            with (
+                said_if_short("writing the table", str(path)),
+                plain.open(encoding="utf-8", newline="") as source,
+                path.open("w", encoding=encoding, newline="") as target,
+            ):
+                while piece := source.read(PIECE):
+                    target.write(piece)
+        except UnicodeEncodeError as error:  # the names of folders need not be in this encoding
+            raise LogError(
+                f"the table cannot be written in {encoding}, the encoding of its files.",
+                str(error)[:200],
+                "Leave --partitions out, or write the files again as UTF-8.",
+            ) from error
+
+
+# --- Columns of times in files: numbers, dates of a file's own type, and dates written as text
+
+
+class FileTimes(Fetch):
+    """A DuckDB connection over files, with their columns of times and numbers in text."""
+
+    text: Text
+    decimal: str
+    types: dict[str, str]
+    place: dict[str, str]
+
+    def double(self, c: str) -> str:
+        """SQL for the number that text stands for; NULL where it stands for none.
+
+        With a decimal comma, a point is no part of a number: 1.234 may be a thousand and more.
+        """
+        if self.decimal == ".":
+            return f"TRY_CAST({c} AS DOUBLE)"
+        plain = f"CASE WHEN contains({c}, '.') THEN NULL ELSE replace({c}, ',', '.') END"
+        return f"TRY_CAST({plain} AS DOUBLE)"
+
+    def time(self, name: str) -> Any:
+        """A column of times, with the zone in which they were written down."""
+        c, kind = self.place[name], self.types[name]
+        if kind == "TIMESTAMP WITH TIME ZONE":
+            return self._charted(c, zone_of(self.files, name, self.run) or "UTC")
+        if kind != "VARCHAR":
+            return self.fetch(f"CAST({c} AS TIMESTAMP)" if "TIME" in kind or kind == "DATE" else c)
+        moment = f"CAST(CAST({c} AS TIMESTAMPTZ) AS TIMESTAMP)"  # in UTC, whatever its offset
+        row = self.one_row(
+            f"SELECT count({c}), count(*) FILTER (regexp_full_match({c}, '[+-]?\\d{{1,18}}')), "
+            f"count({self.double(c)}), count(TRY_CAST({c} AS TIMESTAMPTZ)) FROM raw"
+        )
+        odd = self.first_row(f"regexp_full_match({c}, {quoted(ODD, chr(39))})")
+        if odd is not None and self.text.dates == "iso":
+            refuse_undeclared(name, str(self.value_at(c, odd)), f"row {odd + 1:,}")
+        if odd is not None or (
+            self.text.dates != "iso" and (row[2] < row[0] or "%" in self.text.dates)
+        ):
+            times = self._declared(name, c)
+            if times is not None:
+                return times
+        casts = (f"CAST({c} AS BIGINT)", self.double(c), moment)
+        for count, cast in zip(row[1:], casts, strict=True):
+            if count == row[0]:
+                return self._zoned(name, c, moment) if cast is moment else self.fetch(cast)
+        return self.fetch(c)
+
+    def _declared(self, name: str, c: str) -> Any:
+        """Times written as was declared; None where none of them is a date."""
+        words, hashes = self.distinct(c)
+        texts = [word for word in words if word]
+        if text_days(texts, self.text.dates, name) is None:
+            return None
+        times, ahead = moments(texts, self.text.dates, name)
+        place = {word: i for i, word in enumerate(texts)}
+        code_of = np.array([place.get(word, -1) for word in words], np.int32)
+        codes = self.codes(c, hashes, code_of)
+        column = np.ma.MaskedArray(times[codes], codes < 0)
+        return column if ahead is None else Zoned(column, ahead[codes])
+
+    def _zoned(self, name: str, c: str, moment: str) -> Any:
+        """Times written as text, each with the time zone it was written with."""
+        form = quoted(TEXT, chr(39))
+        all_of_them, zoned = self.one_row(
+            f"SELECT count({c}), count(*) FILTER (regexp_matches({c}, {form})) FROM raw"
+        )
+        if not zoned:
+            return self.fetch(moment)
+        if zoned < all_of_them:
+            refuse_mixed(name, zoned, all_of_them)
+        wall = f"TRY_CAST(regexp_extract({c}, {form}, 1) AS TIMESTAMP)"
+        return Zoned(self.fetch(moment), self.fetch(f"date_diff('second', {moment}, {wall})"))
+
+    def _charted(self, c: str, zone: str) -> Zoned:
+        """Moments (column `c`) together with the local time of a zone."""
+        fixed = re.fullmatch(r"([+-])(\d\d):?(\d\d)", zone)
+        moment = f"CAST({c} AS TIMESTAMP)"
+        wall = f"timezone({quoted(zone, chr(39))}, {c})"
+        if fixed is not None:
+            sign, hours, minutes = fixed.groups()
+            wall = f"{moment} + INTERVAL '{sign}{int(hours) * 60 + int(minutes)} minutes'"
+        try:
+            ahead = self.fetch(f"date_diff('second', {moment}, {wall})")
+        except LogError:  # a zone by a name that DuckDB does not know: the moments are right
+            ahead = self.fetch("0")
+        return Zoned(self.fetch(moment), ahead)
+
+
+# --- CSV and Parquet files, read by DuckDB: every value as the file holds it, nothing guessed
+
+READABLE = r"(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL.*|BOOLEAN|VARCHAR|ENUM.*)$"
+"""Types of columns that hold numbers or labels."""
+WHOLE_NUMBERS = (
+    "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT",
+)  # fmt: skip
+"""Types of columns that hold whole numbers of at most 64 bits."""
+SHORT_CELL = 4
+"""Bytes of a short cell of a CSV file, with its comma."""
+
+
+class Files(FileTimes):
+    """A DuckDB connection over files: every column as its role needs it.
+
+    It can read these files alone, and read and write what is in `folders`; `settings` are SQL
+    settings that must be made before that holds.
+    """
+
+    def __init__(
+        self,
+        paths: Any,
+        progress: Progress | None,
+        missing: Sequence[str] = MISSING_WORDS,
+        partitions: bool = False,
+        text: Text | None = None,
+        folders: Iterable[str | os.PathLike[str]] = (),
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        import duckdb
+
+        self.text = text or Text()
+        self.decimal = self.text.decimal
+        self.files, self.kind = open_files(paths)
+        if self.kind == "csv" and self.text.foreign(self.files):
+            if partitions:
+                raise ParameterError(
+                    f"folders become columns of files in UTF-8 only, not in {self.text.encoding}.",
+                    worded(
+                        "partitions, {encoding}", encoding=option("encoding", self.text.encoding)
+                    ),
+                    "Write the files again as UTF-8.",
+                )
+            self.copies = Recoded(self.files, self.text.encoding)  # kept as long as this is
+            self.files, self.text = self.copies.files, replace(self.text, encoding="utf-8")
+        self.error = duckdb.Error
+        self.con = connect()
+        self.con.execute("SET preserve_insertion_order = true; SET TimeZone = 'UTC'")
+        self.con.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
+        self.con.execute("SET parquet_metadata_cache = true")  # files are asked for each column
+        for name, value in (settings or {}).items():
+            self.con.execute(f"SET {name} = {quoted(str(value), chr(39))}")
+        confine(self.con, files=self.files, folders=folders)
+        self.as_opened = self.on_disk()
+        self.progress = progress
+        self.folders = folder_columns(self.files[0]) if partitions else {}
+        if self.kind == "csv":
+            self.scan, self.values = scan_csv(self.files, missing, partitions, self.text)
+        else:
+            self.scan, self.values = scan_parquet(self.files, missing, partitions, self.run)
+        rows = self.run(f"DESCRIBE {self.scan}", self.values).fetchall()
+        self.types: dict[str, str] = {row[0]: str(row[1]) for row in rows}
+
+    def every_file_has(self, names: Iterable[str]) -> None:
+        """Refuse a file that lacks a column others have: its rows would count as missing."""
+        if len(self.files) < 2:
+            return
+        files = columns_of_files(self.files, self.kind, self.run, self.text.encoding)
+        for file, columns in files.items():
+            columns_in_file = {
+                column.lower() for column in (*columns, *self.folders)
+            }  # R is r to DuckDB
+            for name in names:
+                if name.lower() not in columns_in_file:
+                    raise LogError(
+                        f"{os.path.basename(file)!r} has no column {name!r}, which others have.",
+                        f"its columns are {', '.join(map(repr, sorted(columns)[:12]))}",
+                        "Every file needs every column that is named.",
+                    )
+
+    def labels(self, name: str, fractions: bool = True) -> Coded:
+        """A column of labels, coded so that no Python object is made per row.
+
+        If `fractions` is false, a column of numbers such as 0.5 is refused, also when they are
+        text.
+        """
+        c, kind = self.place[name], self.types[name]
+        if kind in WHOLE_NUMBERS:
+            return self.whole_numbers(c, name)
+        if kind in ("FLOAT", "DOUBLE") and not self._fractions(c):
+            return self.whole_numbers(f"CAST(nullif({c}, 'NaN'::{kind}) AS BIGINT)", name)
+        if kind in ("BOOLEAN", "FLOAT", "DOUBLE"):
+            return encode(self.fetch(c), name)
+        if kind.endswith("]") or kind.startswith(("STRUCT", "MAP", "BLOB")):
+            raise LogError(
+                f"{name!r} holds {kind.lower()} values, which are not labels.",
+                do="Labels are text, whole numbers, or true and false.",
+            )
+        text = c if kind == "VARCHAR" else f"CAST({c} AS VARCHAR)"
+        words, hashes = self.distinct(text)
+        present = [word for word in words if word]  # neither missing nor empty
+        from_text = self.kind == "csv" or name in self.folders  # text that may stand for numbers
+        number = kind in ("HUGEINT", "UHUGEINT") or kind.startswith("DECIMAL")
+        if number or (from_text and not fractions):
+            refuse_fractions(present, name)
+        labels: list[Any] = present
+        if from_text or number:
+            tidy = tidy_labels(present)
+            labels = [tidy[word] for word in present]
+        coded = recode(np.arange(len(present)), labels, name)
+        code_of = np.full(len(words), -1, np.int32)
+        code_of[np.fromiter(map(bool, words), bool, len(words))] = coded.codes
+        return Coded(self.codes(text, hashes, code_of), coded.labels)
+
+    def _fractions(self, c: str) -> bool:
+        """Whether a column of floats holds one that is no label, or too large to be one."""
+        odd = f"NOT isnan({c}) AND (abs({c}) > {WHOLE[1]} OR {c} != round({c}))"
+        return bool(self.one_row(f"SELECT count(*) FILTER ({odd}) FROM raw")[0])
+
+    def number(self, name: str) -> Any:
+        """A column of numbers, NaN where one is missing."""
+        c = self.place[name]
+        if self.types[name] != "VARCHAR":
+            return self.number_or_nan(f"CAST({c} AS DOUBLE)")[0]
+        values, gone = self.number_or_nan(f"{self.double(c)}")
+        if gone > self.one_row(f"SELECT count(*) - count({c}) FROM raw")[0]:
+            text, row = self._no_number(c)
+            do = "With a decimal comma it is 1,5, not 1.5"
+            if BEYOND.fullmatch(text.strip()):
+                do = "Write a number of your choice for a value beyond what was measured"
+            elif self.decimal == ".":
+                do = worded(
+                    "Convert it to numbers (1.5, not 1,5), or say {decimal}",
+                    decimal=option("decimal", ","),
+                )
+            raise LogError(
+                f"{name!r} must be numbers; it holds {text[:40]!r}.",
+                f"row {row + 1:,}",
+                f"{do}; a missing value is an empty cell.",
+            )
+        return values
+
+    def _no_number(self, c: str) -> tuple[str, int]:
+        """The first text of a column that is no number, and its row, counted from 0."""
+        row = self.first_row(f"{c} IS NOT NULL AND {self.double(c)} IS NULL")
+        assert row is not None
+        return str(self.value_at(c, row)), row
+
+    def feature(self, name: str, declared: bool) -> Any:
+        """A column of numbers, or of labels (`Coded`) where it is declared or holds none."""
+        c, kind = self.place[name], self.types[name]
+        if declared or kind == "BOOLEAN" or kind.startswith("ENUM"):
+            return self.labels(name)
+        if kind == "DATE" or kind.startswith("TIMESTAMP"):  # in UTC where it has a zone
+            times = np.ma.asarray(self.fetch(f"CAST({c} AS TIMESTAMP)"))
+            return Days(days_of(np.ma.filled(times, np.datetime64("NaT"))))
+        if kind != "VARCHAR":
+            return self.number(name)
+        texts, numeric, empty = self.one_row(
+            f"SELECT count(nullif({c}, '')), count({self.double(c)}), "
+            f"count(*) FILTER ({c} = '') FROM raw"
+        )
+        if not texts or (numeric == texts and not empty):
+            return self.number_or_nan(self.double(f"nullif({c}, '')"))[0]
+        if numeric:
+            text, row = self._no_number(c)
+            raise not_numbers(name, text, f"row {row + 1:,}", self.decimal)
+        column = self.labels(name)
+        days = text_days(list(map(str, column.labels)), self.text.dates, name)
+        if days is not None:
+            return Days(np.append(days, np.nan)[column.codes])
+        refuse_numbers(map(str, column.labels), name, self.decimal)
+        return column
+
+    def further(self, name: str, declared: bool, asked: bool) -> Any:
+        """A column that is in no role: numbers, labels, or dates in days since 1970.
+
+        Unless it was `asked` for, text of too many labels is refused before it is read.
+        """
+        c, kind = self.place[name], self.types[name]
+        if kind == "DATE" or kind.startswith("TIMESTAMP"):
+            return self.fetch(f"epoch({c}) / 86400.0")
+        if not declared and not re.match(READABLE, kind):
+            raise LogError(
+                f"{name!r} holds {kind.lower()} values.",
+                do="Make it numbers or labels, or leave it out.",
+            )
+        if kind == "VARCHAR" and not (declared or asked):
+            texts, numeric, labels = self.one_row(
+                f"SELECT count(v), count({self.double('v')}), count(DISTINCT v) "
+                f"FROM (SELECT nullif({c}, '') AS v FROM raw LIMIT {PEEK})"
+            )
+            if numeric < texts and labels > LABELS:
+                raise LogError("free text or an identifier.")
+        return self.feature(name, declared)
+
+    def about_rows(self) -> int:
+        """About how many rows there are; of CSV files by their size, without reading them."""
+        if self.kind == "csv":
+            columns = max(len(self.types), 1)
+            return sum(map(os.path.getsize, self.files)) // (SHORT_CELL * columns)
+        return int(self.one_row(f"SELECT count(*) FROM ({self.scan})")[0])
+
+    def only_common(self, chosen: AlsoNames) -> AlsoNames:
+        """Those of the columns that every file has."""
+        if len(self.files) < 2 or not chosen.names:
+            return chosen
+        per_file = columns_of_files(self.files, self.kind, self.run, self.text.encoding).values()
+        everywhere = [{c.lower() for c in (*columns, *self.folders)} for columns in per_file]
+        names = [n for n in chosen.names if all(n.lower() in columns for columns in everywhere)]
+        gone = {n: "not in every file" for n in chosen.names if n not in names}
+        return AlsoNames(tuple(names), left_out={**chosen.left_out, **gone})
+
+    def menus(self, name: str) -> Raw:
+        """A column of sets of actions: lists, or text with | between the actions."""
+        c, kind = self.place[name], self.types[name]
+        if kind.endswith("]"):
+            lists = [None if x is None else json.loads(x) for x in self.fetch(f"to_json({c})")]
+            return lists, None
+        values = self.fetch(c)
+        return np.ma.getdata(values), np.ma.getmaskarray(values)
+
+
+def read_columns(paths: Any, reading: Reading, progress: Progress | None) -> Columns:
+    """The columns of CSV or Parquet files."""
+    files = Files(paths, progress, partitions=reading.partitions, text=reading.text)
+    names = choose(reading.columns, list(files.types))
+    role = {name: part for part, v in names.items() for name in (v if isinstance(v, list) else [v])}
+    further = also_names(reading.also, list(files.types), role, files.about_rows)
+    if not further.asked:
+        further = files.only_common(further)
+    declared = check_declared(reading.categorical or (), names["state"], further.names)
+    cuts = checked_bins(reading.action_bins, names["action"])
+    files.every_file_has([*role, *further.names])
+    files.load([*role, *further.names])
+
+    def get(name: str) -> Raw:
+        values = column(name)
+        files.columns_read += 1
+        return values
+
+    def column(name: str) -> Raw:
+        if name not in role:
+            return files.further(name, name in declared, further.asked), None
+        part = role[name]
+        holds = next(own.holds for own in ROLES if own.name == part)
+        if holds == "menus":
+            return files.menus(name)
+        if holds == "times":
+            return files.time(name), None
+        if holds in ("numbers", "probabilities") or name in cuts:
+            return files.number(name), None
+        if part == "state" and isinstance(names[part], list):
+            return files.feature(name, name in declared), None
+        return files.labels(name, fractions=part not in ("state", "action")), None
+
+    with said_if_short(f"reading {files.name}"):
+        columns = columns_of(names, get, reading, further, fresh=True, text=files.text)
+    if files.kind == "parquet":
+        files.refuse_changed()
+        if progress is not None:
+            progress("reading", 1.0)
+    return columns

@@ -1,0 +1,285 @@
+"""Reading: everything that is said about a source when a log is read from it, told once.
+
+`read`, `scan`, `from_frame`, `from_arrays`, `check` and the command line take the same options.
+They make a `Reading` of them, which is checked once; what an option means is told in its field, and
+put into the help of every function that takes it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from dprl.logs.roles import ROLES, by_role, takes_roles
+
+if TYPE_CHECKING:
+    from dprl.logs.encoding.gaps import Missing
+    from dprl.logs.follow_up import Window
+    from dprl.logs.log import Label
+    from dprl.logs.reading.text import Text
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+Kind = Literal["word", "words", "switch"]
+
+
+def _option(kind: Kind, sentence: str, kept: bool = False) -> dict[str, Any]:
+    """What the command line knows of a field of `Reading`.
+
+    Args:
+        kind: How it takes it: one word, several, or a switch.
+        sentence: What it means.
+        kept: Whether a policy keeps it, and reads later logs with it.
+    """
+    return {"cli": kind, "help": sentence, "kept": kept}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a log is read from a source; checked when it is made.
+
+    Attributes:
+        columns: Role → the name of its column, or a list of names; None where it is not recorded.
+        missing: What to do about missing values: "error" refuses them, except in features, which
+            stay NaN; "drop-episodes" leaves out the episodes that have one, features included;
+            "median" fills numbers of the state by the median of the training log; "flag" does so
+            too and adds a feature that is 1 there ("lactate missing"), and gives labels one more,
+            "missing"; "zero" makes a missing reward 0, where outcomes are recorded at the end
+            alone. Or a mapping from columns or patterns to these words, as in {"*": "median",
+            "ward": "flag", "score": "zero"}. Gaps are filled when a learner takes the log, and its
+            policy fills all later rows by the same numbers; `dprl.Rules` gives what is flagged a
+            side of its own. Default "error".
+        partitions: Whether folders named NAME=VALUE in the paths become columns, as text like that
+            of a CSV file. Default False: folder names mean nothing.
+        decimal: The mark before the fraction of a number in CSV files, "." or ",". Default ".".
+        encoding: How the letters of CSV files are written: "utf-8", "latin-1", "utf-16", "cp1252"
+            (Windows), or another encoding of text that Python has. Default "utf-8".
+        dates: How dates are written as text: "iso" (2024-02-01), "day-first" (1.2.2024),
+            "month-first" (2/1/2024), or a format of strptime ("%d %b %Y"). ISO dates are always
+            understood. Dates in the state become days since 1970-01-01. Default "iso".
+        labels: What is done to the labels of states, actions and categories: "trim" (no spaces
+            around them), "casefold" (small letters) or "trim,casefold"; a policy does the same.
+            Default "": nothing.
+        categorical: Features whose values are labels though they look like numbers (codes of wards,
+            say). Default None: features of text or truth values are categories, others numbers.
+        action_bins: Cuts doses into ranges: a number of ranges with about as many rows each, or the
+            edges between them (a dose on an edge is in the lower range); a mapping from action
+            columns to either, where there are several. The edges are in
+            `log.columns["action_bins"]`, which later logs can be given, and a policy keeps them.
+            Default None: every value is an action of its own.
+        also: Further columns that are not in the state, by name or pattern. They are compared
+            between those who took a suggestion and others, and can be given to `evaluate(by=...)`;
+            no learner sees them. Default None: all columns without a role if there are at most 30,
+            without identifiers and free text (`log.also.words` says which). (): none.
+        events: Words in the column of endings that name a competing event (death in another arm of
+            the pathway, say). Such an episode ended, with what its rewards say; it was not cut.
+            Default None: there are none.
+        follow_up: For how long every episode is followed from its first row on: a number of steps,
+            or text such as "10 steps", "72 units" (of a time column of numbers) or "30 days" (of
+            dates). Later rows are left out, returns are of what remains, and an episode that was
+            cut later is not cut any more. Default None: to its end.
+        states: The state labels that may occur; any other is an error. Default None: all that
+            occur.
+        actions: The action labels that may occur; any other is an error. Default None: all that
+            occur.
+        reward_range: Smallest and largest possible reward; a reward outside is an error. Default
+            None: any finite reward.
+    """
+
+    columns: Mapping[str, Any]
+    missing: Missing = field(
+        default="error",
+        metadata=_option(
+            "words",
+            "What to do about missing values: error (default), drop-episodes, median (of the "
+            "training log), flag (the same, and a feature that says where; of labels, a label "
+            "missing), or zero (of the reward). COLUMN=WORD for one column; repeat it for "
+            "several. A policy keeps it.",
+            kept=True,
+        ),
+    )
+    partitions: bool = field(
+        default=False,
+        metadata=_option(
+            "switch",
+            "Read folders named NAME=VALUE as columns too.",
+        ),
+    )
+    decimal: str = field(
+        default=".",
+        metadata=_option(
+            "word",
+            "Mark before the fraction of a number in CSV files: . (default) or ,",
+        ),
+    )
+    encoding: str = field(
+        default="utf-8",
+        metadata=_option(
+            "word",
+            "How the letters of CSV files are written: utf-8 (default), cp1252 (Windows), "
+            "latin-1, utf-16 or another.",
+        ),
+    )
+    dates: str = field(
+        default="iso",
+        metadata=_option(
+            "word",
+            "How dates are written: iso (default), day-first, month-first, or a format such as "
+            "'%d %b %Y'. A policy keeps it.",
+            kept=True,
+        ),
+    )
+    labels: str = field(
+        default="",
+        metadata=_option(
+            "word",
+            "What is done to labels: trim (no spaces around them), casefold (small letters), or "
+            "trim,casefold. A policy keeps it.",
+            kept=True,
+        ),
+    )
+    categorical: Sequence[str] | None = field(
+        default=None,
+        metadata=_option(
+            "words",
+            "Feature whose values are labels though they look like numbers; repeat it for "
+            "several. Text is a category without it.",
+            kept=True,
+        ),
+    )
+    action_bins: Any = field(
+        default=None,
+        metadata=_option(
+            "words",
+            "Cut doses into ranges: a number of ranges with about as many rows each (4), or the "
+            "edges between them (0,0.1,0.3; a single edge: '5,'); COLUMN=4 where several columns "
+            "are the action. A policy keeps the edges.",
+            kept=True,
+        ),
+    )
+    also: str | Sequence[str] | None = field(
+        default=None,
+        metadata=_option(
+            "words",
+            "Column that is not in the state, to compare between those who took a suggestion and "
+            "others; repeat it, or give a pattern. By default all that are left, if they are few; "
+            "none for none.",
+        ),
+    )
+    events: Sequence[str] | None = field(
+        default=None,
+        metadata=_option(
+            "words",
+            "Word in the column of endings that names a competing event; repeat it for several. "
+            "Such an episode ended; it was not cut.",
+            kept=True,
+        ),
+    )
+    follow_up: Any = field(
+        default=None,
+        metadata=_option(
+            "word",
+            "Follow every episode for this long from its first row: a number of steps, or text "
+            "such as '72 units' (of --time) or '30 days'. Returns are of that time alone, and "
+            "what was cut later is not cut any more.",
+            kept=True,
+        ),
+    )
+    states: Sequence[Label] | None = None
+    actions: Sequence[Label] | None = None
+    reward_range: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        from dprl.logs.checking.rows import check_events  # the command line has these fields too,
+        from dprl.logs.encoding.gaps import missing_words  # and shows its help without arrays
+
+        object.__setattr__(self, "categorical", tuple(self.categorical or ()))
+        object.__setattr__(self, "events", check_events(self.events))
+        if isinstance(self.missing, str):
+            missing_words(self.missing, {})  # refused before a file is opened
+        _ = self.text, self.window
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Reading:
+        """The reading that the arguments of a call ask for; other arguments are left alone."""
+        own = {f.name: given[f.name] for f in fields(cls) if f.name in given}
+        return cls(**{**own, "columns": by_role(given)})
+
+    @functools.cached_property
+    def text(self) -> Text:
+        """How the text of files is written."""
+        from dprl.logs.reading.text import Text
+
+        return Text(self.decimal, self.encoding, self.dates, self.labels)
+
+    @functools.cached_property
+    def window(self) -> Window | None:
+        """For how long every episode is followed; None for to its end."""
+        from dprl.logs.follow_up import window_of
+
+        return None if self.follow_up is None else window_of(self.follow_up)
+
+    @property
+    def declared(self) -> dict[str, Sequence[Label]]:
+        """The roles "state" and "action" → the labels that may occur, where that was declared."""
+        both = {"state": self.states, "action": self.actions}
+        return {part: labels for part, labels in both.items() if labels is not None}
+
+    def named(self, names: Mapping[str, Any]) -> dict[str, Any]:
+        """The names of a log's columns, with what else was declared that later logs need."""
+        from dprl.logs.encoding.gaps import missing_words
+
+        words = missing_words(self.missing, names)
+        named: dict[str, Any] = {"events": list(self.events)} if self.events else {}
+        return {**names, **named, **({"missing": words} if words else {})}
+
+
+OPTIONS = {f.name: f for f in fields(Reading) if f.name != "columns"}
+"""The fields of `Reading` beside the columns, by name."""
+
+
+def _entries(section: str) -> dict[str, str]:
+    """Name → what a section of a docstring says of it, with its name and its indentation."""
+    matches = re.finditer(r"^ {8}\**(\w+): .*\n?(?: {12}.*\n?)*", section, re.MULTILINE)
+    return {match[1]: match[0].rstrip("\n") for match in matches}
+
+
+# -- told once -----------------------------------------------------------------------------------
+
+WIDTH = 100
+
+
+def documented(function: F, *, arrays: bool = False) -> F:
+    """Put what roles and options mean into the help of the function below, which takes them.
+
+    What its own docstring says of an argument stays; arguments are in the order of the signature.
+
+    Args:
+        function: The function.
+        arrays: Whether it takes values rather than the names of columns. Default False.
+    """
+    doc, texts = function.__doc__, _entries(Reading.__doc__ or "")
+    if doc is None:  # python -OO
+        return takes_roles(function)
+    for role in ROLES:
+        words = f"{role.name}: {role.values if arrays else role.column}"
+        texts[role.name] = textwrap.fill(
+            words, WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 12,
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
+    head, title, rest = doc.partition("    Args:\n")
+    own, gap, tail = rest.partition("\n\n")
+    texts |= _entries(own)
+    lines = [texts[name] for name in inspect.signature(function).parameters]
+    function.__doc__ = head + title + "\n".join(lines) + gap + tail
+    return takes_roles(function)
+
+
+def documented_arrays(function: F) -> F:
+    """The same for a function that takes the values of columns, not their names."""
+    return documented(function, arrays=True)

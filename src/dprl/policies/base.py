@@ -1,0 +1,499 @@
+"""What most policies share: frozen parts, and a file."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.table import to_json_value
+from dprl._core.version import __version__
+from dprl._core.words import argument, worded
+from dprl.errors import PolicyError
+from dprl.logs.encoding.encoder import Encoding, encoding_of
+from dprl.logs.encoding.gaps import GONE
+from dprl.logs.log import Facts, Label, Log
+from dprl.logs.overlap import sealed_origin, sketch
+from dprl.logs.reading.text import check_labels
+from dprl.logs.source import stage
+from dprl.policies import file as archive
+from dprl.policies.certificate import Certificate
+from dprl.policies.explain import Luck, conditions_of, luck_words, wrong_luck
+
+if TYPE_CHECKING:
+    from dprl.logs.censoring import Near
+    from dprl.logs.source import Source
+
+
+def provenance_of(
+    log: Source | Log,
+    used: Log | int | None = None,
+    *,
+    progress: Callable[[str, float], None] | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    """Where a policy comes from: the log it was fitted to, what was left of it, and by whom.
+
+    Args:
+        log: The log, wherever its rows are.
+        used: What was left of it, or the number of episodes that were. Default None: all of it.
+        progress: Called with the name of the stage and the share of it that is done. Default None.
+        **more: Further facts.
+    """
+    origin = getattr(log, "origin", None)
+    if origin is not None:  # no log, but what sites counted of theirs
+        return {**origin(), **more}
+    facts = log.facts
+    n_used = facts.n_episodes if used is None else getattr(used, "n_episodes", used)
+    return {
+        "made_by": f"dprl {__version__}",
+        "log": log.digest(),
+        "episodes": facts.n_episodes,
+        "groups": facts.n_groups,
+        "steps": facts.n_steps,
+        "cut_episodes": facts.n_cut,
+        "episodes_used": n_used,
+        "columns": {name: own for name, own in facts.columns.items() if name != "gaps"},
+        "sample": sketch(log, stage(progress, "a sample of the groups")),
+    } | more
+
+
+def origin_of_training(logs: Log | Sequence[Log]) -> dict[str, Any]:
+    """Where a policy that somebody else made comes from: the log, or logs, it was trained on.
+
+    An empty sequence says that it was learned from no log; then `log` is None.
+    """
+    if isinstance(logs, Log):
+        logs = (logs,)
+    good = isinstance(logs, Sequence) and not isinstance(logs, str)
+    if not good or not all(isinstance(log, Log) for log in logs):
+        raise PolicyError(
+            f"trained_on must be a log, or a list of logs; got a {type(logs).__name__}.",
+            do="Pass the log the model was fitted to, or [] if no log was used.",
+        )
+    origins = [{k: v for k, v in provenance_of(log).items() if k != "made_by"} for log in logs]
+    if not origins:
+        return {"log": None}
+    return origins[0] | ({"others": origins[1:]} if len(origins) > 1 else {})
+
+
+METRIC = {"scale": "float64 d", "weight": "float64 d"}
+"""The arrays of a policy that measures distances between features."""
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyFields:
+    """The frozen parts of a policy.
+
+    Attributes:
+        states: State labels, S of them.
+        actions: Action labels, A of them.
+        parameters: The learner and its settings.
+        provenance: Digest and size of the training log, version of dprl.
+        certificate: What is proved about it, where it went through `dprl.gate`.
+    """
+
+    knows_practice: ClassVar[bool] = False
+    """Whether it keeps what was usually done: it defers, explains and lists changes by that."""
+    gain: ClassVar[Mapping[str, Any] | None] = None
+    """What the whole policy brings over usual practice, where its learner states it."""
+    may_change: ClassVar[bool] = False
+    """Whether it may change usual practice somewhere, and knows it."""
+    ARRAYS: ClassVar[Mapping[str, str]] = {}
+    """Its arrays: name → dtype and shape, "float64 SA". S, A and d count states, actions and
+    features; w counts the features that have a weight; equal letters are equal numbers."""
+
+    states: tuple[Label, ...]
+    actions: tuple[Label, ...]
+    parameters: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    certificate: Certificate | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        for part in fields(self):
+            value = getattr(self, part.name)
+            if isinstance(value, np.ndarray):
+                value = value.view()
+                value.setflags(write=False)
+            elif isinstance(value, Mapping):
+                value = Facts(value)
+            object.__setattr__(self, part.name, value)
+        for name, labels in (("states", self.states), ("actions", self.actions)):
+            if len(set(labels)) != len(labels):
+                self._refuse(f"{name!r} repeats a label")
+            if len({isinstance(label, str) for label in labels}) > 1:
+                self._refuse(f"{name!r} mixes text and numbers")
+        if not self.actions:
+            self._refuse("it knows no action")
+        n_min = self.parameters.get("n_min")
+        whole = isinstance(n_min, int | float) and not isinstance(n_min, bool) and n_min >= 1
+        if isinstance(n_min, float):
+            whole = whole and (n_min.is_integer() or math.isinf(n_min))
+        if n_min is not None and not whole:
+            self._refuse(
+                worded("its {n_min} is {n_min2}", n_min=argument("n_min"), n_min2=repr(n_min))
+            )
+        if not (self.certificate is None or isinstance(self.certificate, Certificate)):
+            self._refuse("its certificate is none")
+        if not isinstance(self.provenance.get("columns", {}), Mapping):
+            self._refuse("its provenance names no columns")
+        if "luck" in self.provenance and (wrong := wrong_luck(self.provenance["luck"])):
+            self._refuse(wrong)
+        self._check_arrays()
+
+    def _repr_html_(self) -> str:
+        from dprl._core.results import in_notebook
+
+        actions = ", ".join(map(str, self.actions[:12])) + ", …" * (len(self.actions) > 12)
+        return in_notebook(repr(self).strip("<>"), [f"Actions: {actions}.", *self.stated])
+
+    def _refuse(self, what: str) -> None:
+        raise PolicyError(f"a policy cannot be made of these parts: {what}.")
+
+    def _check_arrays(self) -> None:
+        """Refuse arrays that have not the dtype and shape of `ARRAYS`, and no metric."""
+        size = {"S": len(self.states), "A": len(self.actions)}
+        size["d"] = len(getattr(self, "feature_names", ()))
+        for name, spec in self.ARRAYS.items():
+            dtype, _, letters = spec.partition(" ")
+            array = getattr(self, name)
+            for letter, n in zip(letters, array.shape, strict=False):
+                size.setdefault(letter, n)
+            shape = tuple(size.get(letter, 0) for letter in letters)
+            if array.shape != shape or array.dtype != dtype:
+                self._refuse(f"{name!r} is {array.dtype}{array.shape}, not {dtype}{shape}")
+            if name == "weight":
+                size["w"] = int((array > 0).sum())
+        if self.ARRAYS.keys() >= METRIC.keys():
+            self._check_metric(getattr(self, "scale"), getattr(self, "weight"))  # noqa: B009
+
+    def _check_metric(self, scale: NDArray[np.float64], weight: NDArray[np.float64]) -> None:
+        """Refuse scales and weights that make no distances, or such that no computer can hold."""
+        used = weight[weight != 0]
+        sizes = np.concatenate((scale, used))
+        if (weight < 0).any() or not len(used) or not ((sizes >= 1e-100) & (sizes <= 1e100)).all():
+            self._refuse("its scales and weights make no metric")
+
+    @property
+    def stated(self) -> tuple[str, ...]:
+        """What its learner states about the whole policy, in sentences; none for most."""
+        return ()
+
+    @property
+    def exports(self) -> Mapping[str, Callable[..., str]]:
+        """What `dprl export --to` can write of it: language → what writes it; none for most."""
+        return {}
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """What its values are of: the time that counts, and how cut episodes were treated."""
+        return conditions_of(self.parameters, self.provenance)
+
+    @property
+    def statements(self) -> tuple[str, ...]:
+        """What its learner states, and what its values are of."""
+        return (*self.stated, *self.conditions)
+
+    @property
+    def certificate_words(self) -> str:
+        """Its certificate as it is printed; '' without one."""
+        return "" if self.certificate is None else str(self.certificate)
+
+    @functools.cached_property
+    def encoding(self) -> Encoding | None:
+        """How the columns of its log became states; None where they were states already."""
+        return encoding_of(self.provenance.get("columns", {}))
+
+    @property
+    def gone(self) -> str | None:
+        """The label of a missing state, where training had one; None where there is none."""
+        columns = self.provenance.get("columns", {})
+        words, name = columns.get("missing", {}), columns.get("state")
+        flagged = isinstance(name, str) and isinstance(words, Mapping) and words.get(name) == "flag"
+        return GONE if flagged and GONE in self.states else None
+
+    @property
+    def fold(self) -> str:
+        """What was done to the labels of its log ("trim,casefold"); '' where nothing was."""
+        return check_labels(self.provenance.get("columns", {}).get("labels", ""))
+
+    @property
+    def luck(self) -> Luck | None:
+        """How far luck explains its changes; None if that is not recorded, or it is certified."""
+        if self.certificate is not None:
+            return None
+        facts = self.provenance.get("luck")
+        return luck_words(facts, part="approved" in self.provenance)
+
+    @property
+    def n_min(self) -> float:
+        """Trajectories an action needed before it could be suggested."""
+        n_min = self.parameters.get("n_min")
+        return math.inf if n_min is None else float(n_min)
+
+    def learned(self) -> dict[str, Any]:
+        """What `dprl fit` says of it besides its counts and changes, as JSON can hold it.
+
+        Returns:
+            Name → fact; empty for most.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> list(policy.learned())
+            ['luck']
+        """
+        facts: dict[str, Any] = {}
+        if self.luck is not None:
+            facts["luck"] = {**self.provenance["luck"], "words": self.luck.words}
+        if self.stated:
+            facts["stated"] = self.stated
+        return facts
+
+    def learned_words(self, changes: str) -> str:
+        """What `dprl fit` prints of it.
+
+        Args:
+            changes: The table of its changes, as it is printed.
+
+        Returns:
+            Itself in words, and its changes.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.learned_words("2 changes").splitlines()[-1]
+            '2 changes'
+        """
+        return f"{self}\n\n{changes}"
+
+    def bootstrap_neighbors(self) -> Near | None:
+        """What counts near a place, for returns that were cut short (see `dprl.logs.censoring`).
+
+        Returns:
+            None, because labels have no neighbours.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.bootstrap_neighbors() is None
+            True
+        """
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Stored(PolicyFields):
+    """The frozen parts of a policy that is kept in a policy file.
+
+    A kind of policy is a class that names its `KIND`: with that it is declared (`KINDS`), and its
+    files can be read wherever its module is imported (`dprl._core.optional`). The class says what
+    its file holds: the fields are its parts, `ARRAYS` the dtype and shape of those that are arrays,
+    `LABELS` those that are lists of labels; `_contradiction` refuses numbers that cannot be, and
+    `migrate` reads the files of older versions.
+    """
+
+    KIND: ClassVar[str] = ""
+    """What the file calls this kind of policy."""
+    LABELS: ClassVar[tuple[str, ...]] = ("states", "actions", "feature_names", "episodes")
+    """Fields that are tuples of labels; a file holds them as lists."""
+    OLDER: ClassVar[Mapping[str, str]] = {}
+    """Arrays that files of older versions hold in place of some of `ARRAYS`."""
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if vars(cls).get("KIND"):
+            archive.KINDS.add(cls.KIND, cls)
+
+    @classmethod
+    def file_arrays(cls) -> dict[str, str]:
+        """The arrays that a file may hold, of this version or an older one: as `ARRAYS`."""
+        return {**cls.ARRAYS, **cls.OLDER}
+
+    @classmethod
+    def migrate(cls, version: int, words: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """Turn the parts of a file of a format version into those of the next, in place."""
+
+    @property
+    def single_states(self) -> str:
+        """Which states of single people it answers from and cannot leave out; '' if none."""
+        return ""
+
+    def unnamed(self) -> dict[str, Any]:
+        """The parts that name people in training, without their names.
+
+        Returns:
+            Attribute name → new value; empty if no part names anybody.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.unnamed()
+            {}
+        """
+        return {}
+
+    def _contradiction(self) -> str:
+        """Which of its numbers contradict its own rule; '' if none do. Files must have none."""
+        return ""
+
+    def _parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        words: dict[str, Any] = {"made_by": self.provenance.get("made_by", "")}
+        arrays = {}
+        for part in fields(self):
+            value = getattr(self, part.name)
+            if isinstance(value, np.ndarray):
+                arrays[part.name] = value
+            elif isinstance(value, Certificate):
+                words[part.name] = value.to_dict()
+            else:
+                words[part.name] = to_json_value(value)
+        return words, arrays
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the policy file (a zip of JSON and npy; equal policies give equal bytes).
+
+        Plain hashes of training groups, which files of older versions hold, are sealed
+        (`dprl.logs.overlap`): such a file is written with a new digest.
+
+        Args:
+            path: Where to write it; a file that is there is replaced.
+
+        Raises:
+            PolicyError: The path is a folder, its folder does not exist, or numbers of the policy
+                contradict its own rule, such as a suggestion that nobody took.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> import pathlib, tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     path = pathlib.Path(folder, "care.policy")
+            ...     policy.save(path)
+            ...     dprl.TablePolicy.load(path).digest() == policy.digest()
+            True
+        """
+        if wrong := self._contradiction():
+            self._refuse(wrong)
+        words, arrays = self._parts()
+        words["provenance"] = to_json_value(sealed_origin(self.provenance))
+        archive.pack(path, self.KIND, words, arrays)
+
+    def digest(self) -> str:
+        """SHA-256 of everything the policy holds.
+
+        Returns:
+            The digest as hexadecimal text; equal policies have equal digests.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.digest() == dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log).digest()
+            True
+        """
+        digest: str = archive.document(self.KIND, *self._parts())[0]["digest"]
+        return digest
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a policy file of this kind of policy. No code from it is run.
+
+        Args:
+            path: The file that `save` wrote.
+
+        Returns:
+            The policy.
+
+        Raises:
+            PolicyError: The file is not there, is damaged, or holds another kind of policy.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> import pathlib, tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     path = pathlib.Path(folder, "care.policy")
+            ...     policy.save(path)
+            ...     dprl.TablePolicy.load(path).digest() == policy.digest()
+            True
+        """
+        return cls._opened(path, *archive.unpack(path))
+
+    @classmethod
+    def _opened(
+        cls,
+        path: str | os.PathLike[str],
+        kind: str,
+        words: Mapping[str, Any],
+        arrays: Mapping[str, NDArray[Any]],
+    ) -> Self:
+        """The policy of a file. Whatever is wrong with its parts comes out as a PolicyError.
+
+        What it says of itself is made once, so that words which cannot be said are refused now and
+        not when someone asks.
+        """
+        try:
+            policy = cls._from_parts(path, kind, words, arrays)
+            if wrong := policy._contradiction():
+                policy._refuse(wrong)
+            luck, _ = policy.luck, policy.encoding
+            lines = (*policy.statements, policy.certificate_words, luck.words if luck else "")
+            if not all(isinstance(line, str) for line in lines):
+                policy._refuse("what it says of itself is no text")
+        except PolicyError:
+            raise
+        except Exception as error:
+            line = next(iter(str(error).splitlines()), "")[:200]
+            raise PolicyError(
+                f"{os.fspath(path)!r} holds parts that make no policy.",
+                f"{type(error).__name__}: {line}",
+                "Copy it again from where it was made, or fit the policy again.",
+            ) from error
+        return policy
+
+    @classmethod
+    def _from_parts(
+        cls,
+        path: str | os.PathLike[str],
+        kind: str,
+        words: Mapping[str, Any],
+        arrays: Mapping[str, NDArray[Any]],
+    ) -> Self:
+        names = {f.name for f in fields(cls)}
+        given: dict[str, Any] = {**{k: v for k, v in words.items() if k in names}, **arrays}
+        odd = sorted(names ^ set(given))
+        lists = [f.name for f in fields(cls) if f.name in cls.LABELS]
+        labels: list[Any] = [given.get(name) for name in lists]
+        good = (
+            kind == cls.KIND
+            and not odd
+            and all(
+                isinstance(x, list) and all(isinstance(v, str | int) for v in x) for x in labels
+            )
+            and all(isinstance(name, str) for name in given.get("feature_names", ()))
+            and all(isinstance(given[k], dict) for k in ("parameters", "provenance"))
+            and isinstance(given["certificate"], dict | None)
+        )
+        if not good:
+            raise PolicyError(
+                f"{os.fspath(path)!r} holds no policy this version can read.",
+                f"kind {kind!r}" + (f", parts {', '.join(odd[:4])}" if odd else ""),
+                "Upgrade dprl, or fit the policy again.",
+            )
+        given |= {n: tuple(x) for n, x in zip(lists, labels, strict=True)}
+        if given["certificate"] is not None:
+            given["certificate"] = Certificate.from_dict(given["certificate"])
+        return cls(**given)

@@ -1,0 +1,403 @@
+"""Rules in other languages: SQL of DuckDB, JSON, Python.
+
+Each says of every state what the policy says. That is delicate where a value is missing, infinite
+or exactly on a threshold: NULL compares with nothing, DuckDB puts NaN above every number, and a
+decimal literal is no double. So every condition asks for a finite number explicitly (a number
+between the smallest and the largest double), columns are read as doubles, and numbers are written
+with all of their digits. Names and labels are quoted, never pasted. A condition on a category lists
+the labels that satisfy it, "not in" and "known" too: a label that the policy does not have
+satisfies none.
+"""
+
+from __future__ import annotations
+
+# Apart: other languages, needed on request alone.
+import functools
+import json
+import re
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeAlias
+
+from dprl.errors import PolicyError
+from dprl.logs.encoding.categories import TRUTH, TRUTH_WORDS
+from dprl.logs.encoding.encoder import FAR, Encoding
+from dprl.logs.log import Label
+from dprl.logs.reading.dates import SINCE
+from dprl.policies.rules.rule import Condition, Rule
+
+LARGEST = repr(sys.float_info.max).replace("e+", "e")
+"""The largest double, as SQL and Python write it."""
+SEMANTICS = (
+    "Rules are asked in their order; the first whose conditions all hold gives the answer; null, "
+    "and no rule, stand for DEFER. A missing feature satisfies 'missing' and nothing else; an "
+    "infinite number satisfies nothing. 'known' is any finite number, 'at most' is <=, 'above' is "
+    "greater than. Of a category, 'in' is one of the labels, 'not in' is another of its levels, "
+    "'known' is any of its levels; a label that is not among its levels satisfies nothing. The "
+    "levels false and true are also written 0 and 1, and with capitals."
+)
+
+FILLED = "First, a missing feature that is named in 'fills' takes the number given there. "
+"""How fills are read, before SEMANTICS."""
+DATED = "A feature that is named in 'days' is a date: its number is the days since the day there. "
+"""How dates are read, before all else."""
+DAYS = (
+    "",
+    "",
+    "def days(value, fill=None):",
+    '    """A date, or its ISO text, in days since 1970-01-01 (UTC)."""',
+    "    if isinstance(value, str) and value:",
+    '        value = datetime.datetime.fromisoformat(value.strip().replace("/", "-"))',
+    "    if isinstance(value, datetime.date):",
+    "        if not isinstance(value, datetime.datetime):",
+    "            value = datetime.datetime(value.year, value.month, value.day)",
+    "        if value.tzinfo is None:",
+    "            value = value.replace(tzinfo=datetime.timezone.utc)",
+    "        since = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)",
+    "        value = (value - since) // datetime.timedelta(microseconds=1) / 86400e6",
+    '    return number(None if value == "" else value, fill)',
+)
+"""The part of a Python export that reads a date."""
+
+FOLDED = "Labels are folded first, as 'labels' says: trimmed of white space, and casefolded. "
+"""How labels are read that were folded, before SEMANTICS."""
+
+Fills: TypeAlias = Mapping[str, float]
+"""The number that stands for a missing feature, where there is one."""
+Categories: TypeAlias = Mapping[str, tuple[str, ...]]
+"""Every feature that is a category, and its labels."""
+
+
+def _days(encoding: Encoding | None) -> tuple[str, ...]:
+    """The features that are dates."""
+    return () if encoding is None else tuple(encoding.days)
+
+
+def _fills(encoding: Encoding | None) -> Fills:
+    """The number that stands for a missing feature, where there is one."""
+    values = {} if encoding is None else {n: encoding.filling(n) for n in encoding.columns}
+    return {name: value for name, value in values.items() if value is not None and value != FAR}
+
+
+def _fold(encoding: Encoding | None) -> str:
+    """What is done to labels first; '' where nothing is."""
+    return "" if encoding is None else encoding.fold
+
+
+def _accepted(condition: Condition, labels: Sequence[str]) -> list[str]:
+    """The labels of a category that satisfy a condition."""
+    good = list(labels)
+    if condition.kind != "known":
+        good = [x for x in labels if (x in condition.labels) == (condition.kind == "in")]
+    if labels != TRUTH:
+        return good
+    return [word for word, code in TRUTH_WORDS.items() if TRUTH[int(code)] in good]
+
+
+LABEL = (
+    "",
+    "",
+    "def label(value):",
+    '    """A label as text; None where it is missing."""',
+    "    if isinstance(value, str):",
+    "        value = value{fold}",
+    '    if value is None or value == "" or value != value:',
+    "        return None",
+    "    if isinstance(value, bool):",
+    '        return "true" if value else "false"',
+    "    whole = isinstance(value, float) and value.is_integer()",
+    "    return str(int(value) if whole else value)",
+)
+"""The part of a Python export that reads a category."""
+
+
+# -- SQL ---------------------------------------------------------------------------------------
+
+
+def to_sql(
+    rules: Sequence[Rule],
+    actions: Sequence[Label],
+    table: str | Sequence[str],
+    column: str,
+    digest: str,
+    categories: Categories,
+    encoding: Encoding | None,
+) -> str:
+    """A SELECT of DuckDB with one column more: the suggestion, NULL for DEFER."""
+    fills, days = _fills(encoding), _days(encoding)
+    asked = list(dict.fromkeys(c.feature for rule in rules for c in rule.conditions))
+    apart([*asked, column])
+    parts = [table] if isinstance(table, str) else list(table)
+    source = ".".join(map(identifier, parts)) or identifier("")
+    kind = "VARCHAR" if isinstance(actions[0], str) else "BIGINT"
+    read = {name: sql_reader(name, labels, _fold(encoding)) for name, labels in categories.items()}
+    lines = [
+        f"    WHEN {_sql_rule(rule, categories, fills, days, read)} THEN {_sql_label(rule, kind)}"
+        for rule in rules
+    ]
+    cases = "\n".join(["CASE", *lines, "    ELSE NULL", "END"])
+    answer = cases if lines else f"CAST(NULL AS {kind})"
+    return (
+        f"-- Rules of the policy {digest[:12]}; NULL stands for DEFER. SQL of DuckDB.\n"
+        f"SELECT *, {answer} AS {identifier(column)}\nFROM {source}"
+    )
+
+
+def apart(names: Sequence[str]) -> None:
+    """Refuse names that are one name to DuckDB, which does not tell capitals apart."""
+    for i, name in enumerate(names):
+        same = [other for other in names[:i] if other.lower() == name.lower()]
+        if same:
+            raise PolicyError(
+                "two columns of the query have one name; DuckDB does not tell capitals apart.",
+                f"{same[0]!r} and {name!r}",
+                "Name another column, or rename the features and fit the policy again.",
+            )
+
+
+def _sql_rule(
+    rule: Rule,
+    categories: Categories,
+    fills: Fills,
+    days: Collection[str],
+    read: Mapping[str, str],
+) -> str:
+    tests = [
+        _sql_labels(c, categories[c.feature], read[c.feature])
+        if c.feature in categories
+        else _sql_condition(c, fills.get(c.feature), c.feature in days)
+        for c in rule.conditions
+    ]
+    return " AND ".join(tests) or "TRUE"
+
+
+def _sql_labels(condition: Condition, labels: Sequence[str], name: str) -> str:
+    """A condition on a category, of which `name` is the expression that reads its label."""
+    if labels == TRUTH:
+        name = f"lower({name})"
+    if condition.kind == "missing":
+        return f"({name} IS NULL OR {name} = '')"
+    return f"{name} IN ({', '.join(map(sql_text, _accepted(condition, labels)))})"
+
+
+def _sql_condition(condition: Condition, fill: float | None, days: bool) -> str:
+    name = f"CAST({identifier(condition.feature)} AS DOUBLE)"
+    if days:
+        name = f"epoch_us(CAST({identifier(condition.feature)} AS TIMESTAMP)) / 86400e6"
+    if fill is not None:
+        name = f"coalesce(nullif({name}, 'NaN'::DOUBLE), {_double(fill)})"
+    if condition.kind == "missing":
+        return f"({name} IS NULL OR isnan({name}))"
+    if condition.kind == "at most":
+        return f"{name} BETWEEN -{LARGEST} AND {_double(condition.value)}"
+    if condition.kind == "above":
+        return f"({name} > {_double(condition.value)} AND {name} <= {LARGEST})"
+    return f"{name} BETWEEN -{LARGEST} AND {LARGEST}"
+
+
+def _double(value: float) -> str:
+    """A number that DuckDB reads as a double: with an exponent it is never a decimal."""
+    text = repr(value).replace("e+", "e")
+    return text if "e" in text else f"{text.removesuffix('.0')}e0"
+
+
+def _sql_label(rule: Rule, kind: str) -> str:
+    if rule.silent:
+        return f"CAST(NULL AS {kind})"
+    if isinstance(rule.suggested, int):
+        return str(rule.suggested)
+    return sql_text(rule.suggested)
+
+
+# -- JSON --------------------------------------------------------------------------------------
+
+
+def to_json(
+    rules: Sequence[Rule],
+    actions: Sequence[Label],
+    feature_names: Sequence[str],
+    digest: str,
+    categories: Categories,
+    encoding: Encoding | None,
+) -> str:
+    """The rules as JSON text; version 2 where values are filled, counted or folded first."""
+    fills, days = _fills(encoding), _days(encoding)
+    folds = _fold(encoding) if categories else ""
+    content = {
+        "format": "dprl-rules",
+        "version": 2 if fills or days or folds else 1,
+        "policy": digest,
+        "read_as": f"{DATED * bool(days)}{FILLED * bool(fills)}{FOLDED * bool(folds)}{SEMANTICS}",
+        **({"labels": folds} if folds else {}),
+        **({"days": dict.fromkeys(days, SINCE)} if days else {}),
+        **({"fills": dict(fills)} if fills else {}),
+        "features": list(feature_names),
+        "levels": {name: list(labels) for name, labels in categories.items()},
+        "actions": list(actions),
+        "rules": [
+            {
+                "if": [c.to_dict() for c in rule.conditions],
+                "then": None if rule.silent else rule.suggested,
+                "words": rule.words,
+                "facts": dict(rule.facts),
+            }
+            for rule in rules
+        ],
+    }
+    return json.dumps(content, indent=1, allow_nan=False)
+
+
+# -- Python ------------------------------------------------------------------------------------
+
+
+def to_python(
+    rules: Sequence[Rule],
+    actions: Sequence[Label],
+    digest: str,
+    categories: Categories,
+    encoding: Encoding | None,
+) -> str:
+    """The source of `suggest(row)`."""
+    fills, dated = _fills(encoding), _days(encoding)
+    asked = list(dict.fromkeys(c.feature for rule in rules for c in rule.conditions))
+    readers = {name: "label" if name in categories else "number" for name in asked}
+    readers |= {name: "days" for name in dated if name in asked}
+    kind = "str" if isinstance(actions[0], str) else "int"
+    lines = [
+        f'"""Rules of the policy {digest[:12]}. Needs nothing but Python 3.10 or later."""',
+        "",
+        *(("import datetime", "") if "days" in readers.values() else ()),
+        f"LARGEST = {LARGEST}",
+        "",
+        "",
+        "def number(value, fill=None):",
+        '    """A number; the fill where it is missing, and NaN without one."""',
+        '    x = float("nan") if value is None else float(value)',
+        "    return fill if fill is not None and x != x else x",
+        *(
+            line.replace("{fold}", _python_fold(encoding))
+            for line in (LABEL if any(name in categories for name in asked) else ())
+        ),
+        *(DAYS if "days" in readers.values() else ()),
+        "",
+        "",
+        f"def suggest(row: dict) -> {kind} | None:",
+        '    """The suggestion for one state, a mapping from feature to value; None is DEFER."""',
+    ]
+    lines += [
+        f"    x{i} = {readers[name]}"
+        f"(row[{_literal(name)}]{f', {fills[name]!r}' if name in fills else ''})"
+        for i, name in enumerate(asked)
+    ]
+    for rule in rules:
+        tests = [
+            _python_labels(c, f"x{asked.index(c.feature)}", categories[c.feature])
+            if c.feature in categories
+            else _python_condition(c, f"x{asked.index(c.feature)}")
+            for c in rule.conditions
+        ]
+        answer = "None" if rule.silent else _literal(rule.suggested)
+        lines += [f"    if {' and '.join(tests) or 'True'}:", f"        return {answer}"]
+    return "\n".join([*lines, "    return None", ""])
+
+
+def _python_fold(encoding: Encoding | None) -> str:
+    """The calls that fold a text, in Python."""
+    folds = _fold(encoding)
+    return ".strip()" * ("trim" in folds) + ".casefold()" * ("casefold" in folds)
+
+
+def _literal(label: Label) -> str:
+    """A label or a name as a literal of Python, in ASCII."""
+    return ascii(str(label)) if isinstance(label, str) else repr(int(label))
+
+
+def _python_labels(condition: Condition, x: str, labels: Sequence[str]) -> str:
+    if condition.kind == "missing":
+        return f"{x} is None"
+    small = f"{x} is not None and {x}.lower()" if labels == TRUTH else x
+    return f"{small} in ({', '.join(map(_literal, _accepted(condition, labels)))},)"
+
+
+def _python_condition(condition: Condition, x: str) -> str:
+    if condition.kind == "missing":
+        return f"{x} != {x}"
+    if condition.kind == "at most":
+        return f"-LARGEST <= {x} <= {condition.value!r}"
+    if condition.kind == "above":
+        return f"{condition.value!r} < {x} <= LARGEST"
+    return f"-LARGEST <= {x} <= LARGEST"
+
+
+# -- labels in SQL: names and texts quoted, and labels read as the policy reads them ---------------
+#
+# A policy that folds labels (`labels="trim,casefold"`) folds every row that it is asked about.
+# SQL has no casefold. So each character that folds to a part of some label is replaced by what it
+# folds to; a text with any other character that would be folded equals no label in any case.
+
+WHOLE = re.compile(r"-?[0-9]+")
+
+
+def identifier(name: str) -> str:
+    """The name of a table or a column, quoted."""
+    if not isinstance(name, str) or not name:
+        raise PolicyError("a table or a column needs a name.", repr(name), "Name it.")
+    return '"' + _writable(name).replace('"', '""') + '"'
+
+
+def sql_text(text: str) -> str:
+    """A text, quoted."""
+    return "'" + _writable(text).replace("'", "''") + "'"
+
+
+def _writable(text: str) -> str:
+    """The text; refused where it holds what no query can: NUL, or half a character."""
+    if "\0" in text or any("\ud800" <= ch <= "\udfff" for ch in text):
+        raise PolicyError(
+            "a name or a label cannot be written in SQL.",
+            ascii(text)[:200],
+            "Rename it and fit the policy again.",
+        )
+    return text
+
+
+@functools.cache
+def _folding() -> tuple[tuple[str, str], ...]:
+    """Every character that casefold changes, and what it becomes."""
+    every = (chr(i) for i in range(sys.maxunicode + 1) if not 0xD800 <= i <= 0xDFFF)
+    return tuple((ch, ch.casefold()) for ch in every if ch.casefold() != ch)
+
+
+@functools.cache
+def _spaces() -> str:
+    """An expression of every character that Python takes for white space."""
+    codes = [i for i in range(sys.maxunicode + 1) if chr(i).isspace()]
+    return " || ".join(f"chr({code})" for code in codes)
+
+
+def sql_reader(name: str, labels: Sequence[str], fold: str) -> str:
+    """An expression of DuckDB for the label in a column: text, folded as `fold` says.
+
+    Args:
+        name: The column.
+        labels: The labels of the policy.
+        fold: What is done to labels first: "trim", "casefold", both, or "".
+    """
+    column = identifier(name)
+    text = f"CAST({column} AS VARCHAR)"
+    whole = labels == TRUTH or any(WHOLE.fullmatch(label) for label in labels)
+    if whole:  # beside gaps they are doubles
+        number = f"nullif(regexp_replace({text}, '\\.0$', ''), 'nan')"
+        text = f"CASE WHEN typeof({column}) IN ('DOUBLE', 'FLOAT') THEN {number} ELSE {text} END"
+    if "trim" in fold:
+        text = f"trim({text}, {_spaces()})"
+    if "casefold" in fold:
+        folds = [(ch, to) for ch, to in _folding() if any(to in label for label in labels)]
+        single = [(ch, to) for ch, to in folds if len(to) == 1]
+        for ch, to in folds:
+            if len(to) > 1:
+                text = f"replace({text}, {sql_text(ch)}, {sql_text(to)})"
+        if single:
+            ends = (sql_text("".join(part)) for part in zip(*single, strict=True))
+            text = f"translate({text}, {', '.join(ends)})"
+    return text

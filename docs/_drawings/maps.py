@@ -1,4 +1,4 @@
-"""Drawings with boxes and arrows: which learner when, the layers of the code, the way of a log."""
+"""Drawings with boxes and arrows: which learner when, and the layers of the code."""
 
 from _style import arrow, bare, box
 
@@ -72,23 +72,4 @@ def layers():
     return figure
 
 
-def way():
-    """The objects that are passed on, from a table to the people who decide."""
-    steps = ("table\nor events", "Log", "Evidence", "allowed\npairs", "plan", "Policy")
-    last = ("Certificate", "Evaluation", "report · review\nserve")
-    figure, axes = plot.grid(1, 1, width=9.2, height=2.5)
-    axis = axes[0, 0]
-    bare(axis, 19.6, 5)
-    for i, words in enumerate(steps):
-        bold = i in (1, 5)
-        box(axis, 0.1 + 2.45 * i, 1.9, 1.95, 1.2, words, PALE_BLUE if bold else PALE, 9, bold)
-        if i:
-            arrow(axis, (2.45 * i - 0.4, 2.5), (0.1 + 2.45 * i, 2.5))
-    for k, words in enumerate(last):
-        y = 3.6 - 1.7 * k
-        box(axis, 15.9, y, 3.4, 1.3, words, PALE_GREEN if k < 2 else PALE_ORANGE, 9)
-        arrow(axis, (14.3, 2.5), (15.9, y + 0.65))
-    return figure
-
-
-DRAWINGS = {"which-learner": which_learner, "layers": layers, "way": way}
+DRAWINGS = {"which-learner": which_learner, "layers": layers}

@@ -23,12 +23,11 @@ PYTHON = re.compile(
 )
 """Words of Python."""
 IN_PYTHON_ALONE = (
-    "apps/figures", "apps/review", "apps/serve", "envs", "evidence/neighbors",
-    "evidence/tabular", "evidence/_site_batches", "evidence/_site_cells", "evidence/_site_rows",
-    "evidence/_site_evidence", "evidence/_nuisance_input", "evidence/decision_points",
-    "evidence/excursions", "evaluation/_sweep", "learners/baselines", "learners/_variants",
-    "logs/_sources", "logs/_episode_sets", "planning/markov", "planning/finite_mdp",
-    "planning/transitions", "policies/callable", "policies/_protocol", "policies/fitted",
+    "apps/figures", "apps/review", "apps/serve", "envs", "evidence/neighbors", "evidence/counts",
+    "evidence/sites", "evidence/nuisances", "evidence/decision_points", "evidence/excursions",
+    "evaluation/_sweep", "learners/baselines", "logs/reading/frames", "logs/reading/episode_sets",
+    "planning/markov", "planning/finite_mdp", "planning/model", "policies/callable",
+    "policies/protocol", "policies/stochastic",
 )  # fmt: skip
 """What no command reaches, or what shows its messages otherwise."""
 REACHED_FROM_PYTHON = (

@@ -14,8 +14,6 @@ import dprl
 from dprl.evidence.counts import FIRST, LATER
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.neighbors import Engine, Metric, Points, engine, tree
-from dprl.evidence.neighbors import tree as ball
-from dprl.evidence.neighbors import tree as blocks
 from dprl.evidence.neighbors.metric import Sketch, ask
 from dprl.logs.log import Log
 
@@ -201,12 +199,10 @@ def test_company_threads_and_pilot_do_not_show(visits, monkeypatch):
 
 
 KERNELS = [
-    (blocks, ("_fill", "within", "_relative", "place", "_squares", "_squares4", "_any",
-              "new_desk", "scan")),
-    (tree, ("_cut", "_part", "_arrange", "_outward", "_enclose", "add_up_boxes", "leaf_of", "_beyond",
-            "children", "farthest")),
-    (ball, ("_mark", "_add", "_find", "_read", "add_all", "add_first", "list_rows",
-            "new_desk", "place", "scan", "within", "children", "farthest")),
+    (tree, ("_fill", "within", "_relative", "place", "_squares", "_squares4", "_any", "new_desk", "scan",
+            "_cut", "_part", "_arrange", "_outward", "_enclose", "add_up_boxes", "leaf_of", "_beyond",
+            "children", "farthest", "_mark", "_add", "_find", "_read", "add_all", "add_first",
+            "list_rows")),
     (engine, ("add_all", "add_first", "list_rows", "add_up_boxes", "leaf_of")),
 ]  # fmt: skip
 

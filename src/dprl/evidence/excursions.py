@@ -117,7 +117,7 @@ def credit(log: Log, gamma: float, lam: float, V: Any) -> Floats:
     check_log(log)
     check_settled(log)
     gamma, lam = check_gamma(gamma), check_number("lam", lam, "[0, 1]")
-    values = _values(V, log.n_steps)
+    values = _values_by_row(V, log.n_steps)
     e = np.empty(log.n_steps)
     _fill_credit(log.starts, log.reward, values, gamma, gamma * lam, e)
     if not np.isfinite(e).all():
@@ -125,7 +125,7 @@ def credit(log: Log, gamma: float, lam: float, V: Any) -> Floats:
     return e
 
 
-def _values(V: Any, n: int) -> Floats:
+def _values_by_row(V: Any, n: int) -> Floats:
     """V as float64 (n,), or an error that says what is wrong with it."""
     try:
         values = np.ascontiguousarray(V, np.float64)

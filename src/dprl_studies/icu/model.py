@@ -24,6 +24,7 @@ computes them from tables, so the two can be compared.
 
 from __future__ import annotations
 
+# Apart: the true model of patients, kept from the tables that are made with it.
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias

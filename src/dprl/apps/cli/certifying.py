@@ -1,4 +1,4 @@
-"""`dprl gate`: keeps only what a log certifies to be an improvement."""
+"""Commands about proofs: `gate`, and `monitor`, which watches what was certified."""
 
 from __future__ import annotations
 

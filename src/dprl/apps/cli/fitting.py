@@ -1,4 +1,4 @@
-"""`dprl fit`: learns a policy from a log and saves it."""
+"""Commands that learn a policy: `fit`, of a log or of what sites counted, and `demo`."""
 
 from __future__ import annotations
 

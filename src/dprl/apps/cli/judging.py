@@ -1,4 +1,4 @@
-"""`dprl evaluate`: what held-out episodes say a policy is worth."""
+"""Commands that judge a policy on held-out episodes: `evaluate`, `sweep`, `sensitivity`."""
 
 from __future__ import annotations
 

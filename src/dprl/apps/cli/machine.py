@@ -1,4 +1,4 @@
-"""`dprl doctor`: versions, threads, memory, caches, and whether the compiled loops are warm."""
+"""Commands about this machine and the command line itself: `doctor`, `completion`, `help`."""
 
 from __future__ import annotations
 

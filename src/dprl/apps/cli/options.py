@@ -1,4 +1,4 @@
-"""Options that commands share: column names, defaults from dprl.toml, NAME=VALUE pairs."""
+"""Options that commands share: columns, how a log is written, where it is read, defaults."""
 
 from __future__ import annotations
 

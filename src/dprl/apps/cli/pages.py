@@ -1,4 +1,4 @@
-"""`dprl report`: one page on a policy, for people."""
+"""Commands that make pages: `report` and `review`."""
 
 from __future__ import annotations
 

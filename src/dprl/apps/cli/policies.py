@@ -1,4 +1,4 @@
-"""`dprl act`: a policy's suggestion beside every state of a table."""
+"""Commands about a policy file: `act`, `changes`, `explain`, `export`, `sign`, `verify`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -28,10 +28,10 @@ from dprl.apps.cli.options import (
     whole,
 )
 from dprl.errors import LogError, ParameterError
-from dprl.logs.reading.dates import on_day
-from dprl.logs.reading.tables import TableFile
-from dprl.logs.reading.text import Text
-from dprl.policies.protocol import DEFER, Policy
+
+if TYPE_CHECKING:
+    from dprl.logs.reading.tables import TableFile
+    from dprl.policies.protocol import Policy
 
 # --- `dprl verify`: check who vouches for a policy file
 
@@ -392,11 +392,15 @@ class Answered:
 
     def counts(self) -> dict[str, int]:
         """Rows, rows deferred, and rows whose state the policy never saw."""
+        from dprl.policies.protocol import DEFER
+
         deferred = sum(a is DEFER for a in self.answers)
         return {"rows": len(self.answers), "deferred": deferred, "unknown": self.unknown}
 
     def write(self, out: str | None, name: str, defer: str) -> None:
         """Write the input's columns and one more; to standard output where `out` is None."""
+        from dprl.policies.protocol import DEFER
+
         words = [defer if a is DEFER else str(a) for a in self.answers]
         if out is not None:
             if not Path(out).parent.is_dir():
@@ -431,6 +435,9 @@ def answer(
     as columns too. `decimal` and `encoding` say how a CSV file is written; dates are written as in
     the log that the policy was fitted to. The answers can be written to the folder of `out`.
     """
+    from dprl.logs.reading.tables import TableFile
+    from dprl.logs.reading.text import Text
+
     text = Text(decimal, encoding, policy.provenance.get("columns", {}).get("dates", "iso"))
     folder_out = None if out is None else Path(out).parent
     if source != "-":
@@ -445,6 +452,8 @@ def answer(
 
 
 def _answer(policy: Policy, table: TableFile, column: str | None, added: str) -> Answered:
+    from dprl.logs.reading.dates import on_day
+
     if added.lower() in {"state", *(name.lower() for name in table.types)}:
         raise LogError(
             f"the table has a column {added!r} already.", do="Choose another with --column."

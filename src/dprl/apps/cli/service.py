@@ -1,4 +1,4 @@
-"""`dprl serve`: a policy's answers over HTTP."""
+"""Commands of the service: `serve`, and `audit`, which reads what it wrote down."""
 
 from __future__ import annotations
 

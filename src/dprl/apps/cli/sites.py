@@ -1,4 +1,4 @@
-"""`dprl evidence`: what a site counts of its log, for others to add up; no rows leave it."""
+"""Commands for sites that share no rows: `evidence` and `merge`."""
 
 from __future__ import annotations
 

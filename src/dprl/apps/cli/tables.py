@@ -1,4 +1,4 @@
-"""`dprl check`: what is wrong or odd about a log."""
+"""Commands about a table: `init`, `build`, `check`, `split`."""
 
 from __future__ import annotations
 

@@ -57,9 +57,9 @@ fuzz: $(STAMP)-dev
 
 # The lowest versions pyproject.toml allows of what the core needs, in a .venv of their own: the tests in
 # which these packages do the work (tables, files, models, compiled loops), and those of the paper.
-LOWEST := tests/logs tests/test_paper.py tests/evidence/test_nuisances.py tests/evidence/test_neighbors.py \
+LOWEST := tests/logs tests/test_paper.py tests/evidence/test_nuisances.py tests/evidence/neighbors/test_neighbors.py \
   tests/evidence/test_against_reference.py tests/planning/test_planning.py tests/planning/test_policy_tree.py \
-  tests/policies/test_common_checks.py tests/policies/test_rule_export.py tests/certificate/test_gate.py \
+  tests/policies/test_common_checks.py tests/policies/rules/test_rule_export.py tests/certificate/test_gate.py \
   tests/certificate/test_gate_rules.py tests/learners/test_baselines.py
 lowest: export NUMBA_CACHE_DIR := $(CURDIR)/.venv-lowest/kernels# another numba: the other cache stays warm
 lowest: .venv-lowest/.installed
@@ -74,7 +74,7 @@ lowest: .venv-lowest/.installed
 
 deep: $(STAMP)-dev
 	@$(PIP) install -c constraints.txt -e '.[deep]'
-	@$(BIN)/python -m pytest tests/learners/test_fitted.py tests/evidence/test_device.py
+	@$(BIN)/python -m pytest tests/learners/test_fitted.py tests/evidence/neighbors/test_device.py
 
 atari: $(STAMP)-dev
 	@$(PIP) install -c constraints.txt -e '.[atari]'

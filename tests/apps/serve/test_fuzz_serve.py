@@ -14,7 +14,7 @@ pytest.importorskip("uvicorn", reason="uvicorn is not installed (dprl[serve])")
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1])
 def test_no_request_is_answered_with_a_500(seed):
-    path = Path(__file__).parents[1] / "hostile" / "fuzz_serve.py"
+    path = Path(__file__).parents[2] / "hostile" / "fuzz_serve.py"
     spec = importlib.util.spec_from_file_location("fuzz_serve", path)
     fuzz = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(fuzz)

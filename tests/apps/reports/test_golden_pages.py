@@ -1,6 +1,6 @@
 """One whole page per language, word for word: a report on a small certified policy.
 
-After a change of words that is meant: ``python tests/apps/test_golden_pages.py`` writes the pages
+After a change of words that is meant: ``python tests/apps/reports/test_golden_pages.py`` writes the pages
 anew; read what changed before it is kept.
 """
 

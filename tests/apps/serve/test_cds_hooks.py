@@ -685,7 +685,7 @@ def test_values_without_a_unit_or_a_limit_of_age_are_written_so():
 
 
 def test_the_example_in_the_documentation_is_a_description():
-    page = Path(__file__).parents[2].joinpath("docs", "serving.md").read_text(encoding="utf-8")
+    page = Path(__file__).parents[3].joinpath("docs", "serving.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```text\n(id = .*?)```", page, re.DOTALL)
     assert [value.key for value in Hooks.of(tomllib.loads(example)).values] == [
         "pressure",

@@ -426,7 +426,7 @@ def test_what_is_no_log_is_said(given, tmp_path):
 def test_what_check_returns_has_a_name_of_its_own():
     found = dprl.check(to_log([[("s", "a", 1.0)]]))
     assert type(found) is dprl.CheckResult
-    assert "CheckResult" in (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+    assert "CheckResult" in (Path(__file__).parents[3] / "docs" / "api.md").read_text()
     classes = [
         path.name
         for path in (Path(dprl.__file__).parent).rglob("*.py")

@@ -30,7 +30,7 @@ from dprl.apps.cli.console import app
 from dprl.apps.serve.metrics import Metrics
 from dprl.policies.file import REQUIRED_KEYS as REQUIRED
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+DEPLOY = Path(__file__).parents[3] / "deploy"
 WHERE = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
 

@@ -186,7 +186,7 @@ def test_the_file_is_watched(tmp_path):
             time.sleep(0.01)
 
 
-SIGNING = Path(__file__).parents[1] / "policies" / "signing"
+SIGNING = Path(__file__).parents[2] / "policies" / "signing"
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ def places(message):
 @pytest.fixture(scope="module")
 def collected():
     """What the program says today: the messages that `make words` would collect."""
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     keywords = [
         word
         for line in WORDS_TARGET.findall((root / "Makefile").read_text())

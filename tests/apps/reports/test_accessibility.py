@@ -14,7 +14,7 @@ from test_browser_report import KINDS, WORLD, opened, reports, table  # noqa: F4
 import dprl
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 USE = {"question": "Should antibiotics be given at the first fever?", "users": "Physicians"}
 
 

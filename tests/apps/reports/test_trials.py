@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-DATA = Path(os.environ.get("DPRL_DATA", Path(__file__).parents[3] / "shared" / "data")) / "trials"
+DATA = Path(os.environ.get("DPRL_DATA", Path(__file__).parents[4] / "shared" / "data")) / "trials"
 LABELS = ("--n-min", "30", "--gamma", "1")
 
 

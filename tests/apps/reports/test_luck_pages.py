@@ -22,7 +22,7 @@ from dprl.apps.serve.answers import Answers
 from dprl.policies.explain import luck_words
 
 COLUMNS = {"episode": "patient", "state": "stage", "action": "drug", "reward": "score"}
-GOLDEN = Path(__file__).parents[1] / "policies" / "golden"
+GOLDEN = Path(__file__).parents[2] / "policies" / "golden"
 LINE = re.compile(
     r"^([\d,]+) changes?; if no action mattered, luck alone would make about [\d.,]+; "
     r"[\d,]+ survives? a false-discovery rate of 10 %\.( Luck may explain most of them: .*)?$"

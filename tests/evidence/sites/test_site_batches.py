@@ -16,7 +16,7 @@ from dprl.evidence import count_batches, from_batches
 
 pa = pytest.importorskip("pyarrow")
 COLUMNS = {"episode": "who", "time": "t", "state": "s", "action": "a", "reward": "r"}
-EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_evidence.py"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "spark_evidence.py"
 
 
 def table_of(log, seed=0, group=False):

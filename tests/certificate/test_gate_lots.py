@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import dprl
-from dprl.evidence.propensity import Chances
+from dprl.evidence.propensity import RecordedPropensity
 from dprl.logs.parts import parts_of
 
 UNIT = {"value_range": (0, 1)}
@@ -117,8 +117,8 @@ def test_chances_row_by_row(seed):
     log = dprl.from_arrays(
         episode=np.arange(n), state=state, action=action, reward=np.zeros(n), propensity=p
     )
-    chances = Chances.of(log)
-    halves = [Chances.of(log.take(np.arange(k, n, 2))) for k in (0, 1)]
+    chances = RecordedPropensity.of(log)
+    halves = [RecordedPropensity.of(log.take(np.arange(k, n, 2))) for k in (0, 1)]
     merged = halves[0].merge(halves[1])
     for s, label in enumerate(log.states):
         here = state == label
@@ -148,4 +148,4 @@ def test_learners_that_pass_over_them_say_so(learner, recwarn):
 
 
 def test_a_log_without_probabilities_has_none():
-    assert Chances.of(replace(ward(0, n=50), propensity=None)) is None
+    assert RecordedPropensity.of(replace(ward(0, n=50), propensity=None)) is None

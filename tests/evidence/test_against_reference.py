@@ -107,18 +107,18 @@ def test_whole_fit(seed, plan):
 @pytest.mark.parametrize("seed", range(25))
 @pytest.mark.filterwarnings("ignore::dprl.CutWarning")
 def test_cut_episodes(seed, treatment, gamma):
-    from dprl.logs.censoring import settle
+    from dprl.logs.censoring import treat_cut
     from dprl.logs.returns import returns
 
     episodes = random_episodes(seed)
     cut = (np.random.default_rng(seed).random(len(episodes)) < 0.4).tolist()
     log = to_log(episodes, cut)
-    slow = reference.settle(episodes, cut, gamma, treatment)
+    slow = reference.treat_cut(episodes, cut, gamma, treatment)
     if not slow:
         with pytest.raises(dprl.LogError, match="none is left"):
-            settle(log, gamma, treatment)
+            treat_cut(log, gamma, treatment)
         return
-    settled = settle(log, gamma, treatment)
+    settled = treat_cut(log, gamma, treatment)
     assert settled.n_episodes == len(slow)
     assert not len(settled.cut_episodes)
     G = returns(settled, gamma)

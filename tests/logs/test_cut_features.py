@@ -14,7 +14,7 @@ from dprl.apps.reports.changes import describe_changes
 from dprl.errors import CutWarning, ParameterError
 from dprl.evidence.neighbors import engines as near_module
 from dprl.evidence.neighbors.engines import near
-from dprl.logs.censoring import settle
+from dprl.logs.censoring import treat_cut
 from dprl.logs.log import CUT, TERMINAL
 
 
@@ -96,7 +96,7 @@ def quick(log, gamma, radius, first):
     fitted = Metric(scale="none").fit(log)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CutWarning)
-        found = settle(log, gamma, "bootstrap", near(fitted, radius, first=first))
+        found = treat_cut(log, gamma, "bootstrap", near(fitted, radius, first=first))
     return {
         name: found.reward[found.starts[e] : found.starts[e + 1]].tolist()
         for e, name in enumerate(found.episodes)
@@ -142,7 +142,7 @@ def test_radius_zero_is_the_labelled_bootstrap(seed, gamma):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CutWarning)
         try:
-            wanted = settle(labelled, gamma, "bootstrap")
+            wanted = treat_cut(labelled, gamma, "bootstrap")
         except dprl.LogError:
             return
     found = quick(log, gamma, 0.0, True)

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 import dprl
 from dprl.certificate import approximate_gain
 from dprl.learners.baselines import RL
-from dprl.logs.censoring import FOLDS, STEPS, chance_of_cut, settle
+from dprl.logs.censoring import FOLDS, STEPS, chance_of_cut, treat_cut
 from dprl.logs.log import CUT, TERMINAL
 from dprl.logs.returns import returns
 
@@ -39,17 +39,17 @@ def test_a_group_is_kept_until_its_first_cut_episode():
         (6, "c", [6.0], "terminal"), (7, "c", [7.0], "terminal"),
     )  # fmt: skip
     for cut in ("drop", "drop-unrelated"):
-        assert settle(log, 1.0, cut).episodes == (3, 6, 7)
-        assert settle(log, 1.0, cut, reads="returns").episodes == (3, 6, 7)
-        assert settle(log, 1.0, cut, reads="rewards").episodes == (2, 3, 5, 6, 7)
+        assert treat_cut(log, 1.0, cut).episodes == (3, 6, 7)
+        assert treat_cut(log, 1.0, cut, reads="returns").episodes == (3, 6, 7)
+        assert treat_cut(log, 1.0, cut, reads="rewards").episodes == (2, 3, 5, 6, 7)
 
 
 def test_the_first_episode_is_the_first_in_time():
     table = {"episode": [1, 2], "group": ["a", "a"], "state": [0, 0], "action": [0, 0],
              "reward": [1.0, 2.0], "ended": ["terminal", "cut"]}  # fmt: skip
-    assert settle(dprl.from_arrays(**table, time=[1, 9]), 1.0, "drop").episodes == (1,)
+    assert treat_cut(dprl.from_arrays(**table, time=[1, 9]), 1.0, "drop").episodes == (1,)
     with pytest.raises(dprl.LogError, match="all 2 episodes were cut, or came after a cut one"):
-        settle(dprl.from_arrays(**table, time=[9, 1]), 1.0, "drop")
+        treat_cut(dprl.from_arrays(**table, time=[9, 1]), 1.0, "drop")
 
 
 # -- claims ----------------------------------------------------------------------------------------
@@ -109,10 +109,10 @@ def by_first_action(log):
 
 def test_weights_repair_what_dropping_spoils():
     log = fast_and_slow(4_000, 0)
-    dropped = by_first_action(settle(log, 1.0, "drop"))
+    dropped = by_first_action(treat_cut(log, 1.0, "drop"))
     assert dropped["fast"] > 0.7 > dropped["safe"]  # the truth is .5 and .6
     for reads in ("returns", "rewards"):
-        weighted = by_first_action(settle(log, 1.0, "ipcw", reads=reads))
+        weighted = by_first_action(treat_cut(log, 1.0, "ipcw", reads=reads))
         assert weighted["fast"] == pytest.approx(0.5, abs=0.03)
         assert weighted["safe"] == pytest.approx(0.6, abs=0.03)
 
@@ -121,8 +121,8 @@ def test_weighted_returns_by_hand():
     """G*_t = r_t + γ G*_{t+1} / (1 - c_t), whichever form the rewards have."""
     log = fast_and_slow(300, 1)
     stay, gamma = 1 - chance_of_cut(log), 0.9
-    to_go = settle(log, gamma, "ipcw", reads="returns")
-    stepwise = settle(log, gamma, "ipcw", reads="rewards")
+    to_go = treat_cut(log, gamma, "ipcw", reads="returns")
+    stepwise = treat_cut(log, gamma, "ipcw", reads="rewards")
     assert not len(to_go.cut_episodes)
     assert not len(stepwise.cut_episodes)
     G, G_0 = returns(to_go, gamma), returns(stepwise, gamma)
@@ -194,11 +194,11 @@ def test_what_nobody_was_followed_beyond_is_refused():
     with pytest.raises(
         dprl.LogError, match="10 episodes were cut after 3 steps, and none"
     ) as caught:
-        settle(log, 1.0, "ipcw", reads="returns")
+        treat_cut(log, 1.0, "ipcw", reads="returns")
     assert "follow_up=3, --follow-up 3" in caught.value.do
     alone = rows_of((0, 0, [1.0, 1.0], "terminal"), (1, 0, [1.0], "cut"))
     with pytest.raises(dprl.LogError, match="estimated from other groups, and there is 1"):
-        settle(alone, 1.0, "ipcw", reads="returns")
+        treat_cut(alone, 1.0, "ipcw", reads="returns")
 
 
 def test_a_small_chance_to_be_seen_is_said():
@@ -208,7 +208,7 @@ def test_a_small_chance_to_be_seen_is_said():
         (e, e, [1.0] * int(k), "terminal" if k == 9 else "cut") for e, k in enumerate(seen)
     ))  # fmt: skip
     with pytest.warns(dprl.CutWarning, match="had a chance below 0.05 to be seen"):
-        settle(log, 1.0, "ipcw", reads="returns")
+        treat_cut(log, 1.0, "ipcw", reads="returns")
 
 
 def test_weights_where_they_are_right_and_nowhere_else():

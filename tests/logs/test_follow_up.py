@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import dprl
-from dprl.logs.censoring import settle
+from dprl.logs.censoring import treat_cut
 from dprl.logs.log import CUT, EVENT, TERMINAL, UNKNOWN
 from dprl.logs.returns import returns
 
@@ -118,7 +118,7 @@ def test_policies_certificates_and_evaluations_say_the_window(tmp_path):
 
 def test_a_window_leaves_no_cut_to_treat():
     log = stays(follow_up=3)
-    assert settle(log, 1.0, None) is log
+    assert treat_cut(log, 1.0, None) is log
 
 
 @pytest.mark.slow
@@ -176,10 +176,10 @@ def test_competing_events_are_ends():
     assert log.ended.tolist() == [TERMINAL, CUT, EVENT, CUT, EVENT + 1]
     assert log.cut_episodes.tolist() == [1, 3]
     assert log.endings == {"terminal": 1, "cut": 2, "death": 1, "transplant": 1}
-    kept = settle(log, 1.0, "drop-unrelated")
+    kept = treat_cut(log, 1.0, "drop-unrelated")
     assert kept.episodes == (0, 2, 4)
     assert returns(kept, 1.0).tolist() == [0.0, 2.0, 4.0]  # what the reward says
-    assert settle(log, 1.0, "terminal").endings == {"terminal": 3, "death": 1, "transplant": 1}
+    assert treat_cut(log, 1.0, "terminal").endings == {"terminal": 3, "death": 1, "transplant": 1}
 
 
 def test_names_of_events_travel(tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 from dprl._core.checks import Cut
 from dprl._core.words import duration, option, say, say_many, sentences, word
 from dprl.certificate.settings import GateSettings
-from dprl.evidence.propensity import Chances
+from dprl.evidence.propensity import RecordedPropensity
 from dprl.logs.assumptions import UNRELATED, recorded_words
 from dprl.logs.log import Log
 from dprl.logs.source import Chunk, LogFacts, Source
@@ -33,7 +33,7 @@ class LogRecord:
     log: str
     timed: bool
     recorded: str
-    chances: Chances | None = None
+    chances: RecordedPropensity | None = None
     group_steps: int = 0
 
     @classmethod
@@ -50,20 +50,20 @@ class _RowFacts:
 
     cut: Cut | None
 
-    def of(self, chunk: Chunk) -> tuple[int, bool, int, Chances | None]:
+    def of(self, chunk: Chunk) -> tuple[int, bool, int, RecordedPropensity | None]:
         log = chunk.log
         rows = 0 if log.propensity is None else int((~np.isnan(log.propensity)).sum())
         steps = np.bincount(log.group, weights=log.lengths).max(initial=0)
         labelled = log.propensity is not None and log.state is not None
         treated = chunk.treated(self.cut) if labelled else None
-        chances = None if treated is None else Chances.of(treated)
+        chances = None if treated is None else RecordedPropensity.of(treated)
         return rows, log.time is not None, int(steps), chances
 
     def merge(
         self,
-        one: tuple[int, bool, int, Chances | None],
-        other: tuple[int, bool, int, Chances | None],
-    ) -> tuple[int, bool, int, Chances | None]:
+        one: tuple[int, bool, int, RecordedPropensity | None],
+        other: tuple[int, bool, int, RecordedPropensity | None],
+    ) -> tuple[int, bool, int, RecordedPropensity | None]:
         both = [facts[3] for facts in (one, other) if facts[3] is not None]
         chances = both[0].merge(both[1]) if len(both) == 2 else next(iter(both), None)
         return one[0] + other[0], one[1] or other[1], max(one[2], other[2]), chances

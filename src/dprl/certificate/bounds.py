@@ -63,9 +63,10 @@ from dprl._core.checks import (
 from dprl._core.table import Table
 from dprl.errors import ParameterError
 from dprl.evidence.counts import evidence
-from dprl.logs.censoring import check_claim, settle
+from dprl.logs.censoring import treat_cut
 from dprl.logs.log import Log
 from dprl.logs.returns import span
+from dprl.logs.source import check_claim
 from dprl.planning.model import Model, estimate
 
 # --- Bound: a lower bound on what a policy gains, beside the bound that needs no data
@@ -612,7 +613,7 @@ def published(
     check_n_min(n_min)
     gamma = check_gamma(gamma)
     check_claim(cut, log, "a bound")
-    log = settle(log, gamma, cut)
+    log = treat_cut(log, gamma, cut)
     model = estimate(log, gamma)
     S, A = model.n.shape
     _check(model, policy)

@@ -54,7 +54,7 @@ from dprl.evidence.neighbors.engine import Engine
 from dprl.evidence.neighbors.metric import FittedMetric
 from dprl.evidence.neighbors.net import core_points, greedy_net, nearest_centres
 from dprl.evidence.neighbors.samples import Points
-from dprl.evidence.propensity import Chances
+from dprl.evidence.propensity import RecordedPropensity
 from dprl.learners.continuous import DPRLContinuous, feature_quantiles, feature_ranges
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs.censoring import treat_cut
@@ -147,7 +147,7 @@ def _gated(
     labelled, one, other = (cells.labelled(part) for part in (treated, *halves))
     whole, M = Chunk(labelled), len(cells.z)
     inside = np.arange(M + 1)[:, None] < M
-    record = replace(record, chances=Chances.of(labelled))
+    record = replace(record, chances=RecordedPropensity.of(labelled))
 
     wanted = propose(evidence(one, gamma), learner, availability(one)) & inside
     tests = by_returns(

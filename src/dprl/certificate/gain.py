@@ -40,11 +40,11 @@ from dprl.certificate.eprocesses import counted_rows, lower_mean
 from dprl.certificate.evalues import kl_lower
 from dprl.errors import ParameterError
 from dprl.evidence.counts import count
-from dprl.logs.censoring import check_claim, settle
+from dprl.logs.censoring import treat_cut
 from dprl.logs.log import Log
 from dprl.logs.overlap import refuse_seen
 from dprl.logs.returns import returns
-from dprl.logs.source import Chunk, Source, columns_in_order
+from dprl.logs.source import Chunk, Source, check_claim, columns_in_order
 from dprl.planning.neighbor_semi_mdp import segments
 from dprl.policies.protocol import DEFER, Policy
 
@@ -174,7 +174,7 @@ def estimate(
     """
     gamma = check_gamma(policy.parameters["gamma"])
     check_claim(cut, log, "an interval")
-    log = settle(log, gamma, cut).gathered()
+    log = treat_cut(log, gamma, cut).gathered()
     choice = _choices(policy, log)
     state, action, group = log.codes(), log.action, np.repeat(log.group, log.lengths)
     counted = count(log, gamma)[1].counted & (action == choice[state])

@@ -33,7 +33,7 @@ from dprl.certificate.eprocesses import (
     visits_of,
 )
 from dprl.errors import LogError, ParameterError, PolicyError
-from dprl.logs.censoring import settle
+from dprl.logs.censoring import treat_cut
 from dprl.logs.log import Label, Log, check_log
 from dprl.logs.overlap import seen as seen_before
 from dprl.logs.reading.tables import write_rows
@@ -567,7 +567,7 @@ class Monitor:
                 do="Nothing was changed. Add logs of new groups.",
             )
         log = log.take(np.flatnonzero(new[log.group]))
-        settled = settle(log, self.record.head["gamma"], self.policy.parameters.get("cut"))
+        settled = treat_cut(log, self.record.head["gamma"], self.policy.parameters.get("cut"))
         visits, strange = self._visits(settled.gathered())
         entry: dict[str, Any] = {
             "when": when or datetime.now(UTC).isoformat(timespec="seconds"),

@@ -29,7 +29,7 @@ from dprl.certificate.evalues import differences, first_returns, histograms, kl_
 from dprl.certificate.settings import GateSettings
 from dprl.evidence.counts import Evidence
 from dprl.evidence.decision_points import allowed
-from dprl.evidence.propensity import Chances
+from dprl.evidence.propensity import RecordedPropensity
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs.log import Label, Log
@@ -327,7 +327,7 @@ def propose(evidence: Evidence, learner: Learner, available: Bools | None) -> Bo
     return np.asarray(pairs & (low > 0))
 
 
-def fair_pairs(wanted: Bools, chances: Chances | None, settings: GateSettings) -> Bools:
+def fair_pairs(wanted: Bools, chances: RecordedPropensity | None, settings: GateSettings) -> Bools:
     """The pairs (S, A) where takers may be compared with others, as far as the log records it."""
     return wanted if chances is None else wanted & chances.fair(settings.confounding)[:, None]
 
@@ -350,7 +350,7 @@ def by_visits(
     share: float,
     learned_from: Visits | None = None,
     unstated: NDArray[np.int64] | None = None,
-    chances: Chances | None = None,
+    chances: RecordedPropensity | None = None,
 ) -> PairTests:
     """Test the wanted pairs (S, A) by e-processes, at level δ·share divided among `tested`.
 
@@ -394,7 +394,7 @@ def by_returns(
     tested: int,
     share: float,
     proposed_by: Log | None = None,
-    chances: Chances | None = None,
+    chances: RecordedPropensity | None = None,
     cut: Cut | None = None,
 ) -> PairTests:
     """Test the wanted pairs (S, A) by returns at first visits, at δ·share divided among `tested`.

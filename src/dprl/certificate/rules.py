@@ -36,7 +36,7 @@ from dprl.certificate.pair_tests import PairTests, by_returns, certificate_of, r
 from dprl.certificate.settings import GateSettings
 from dprl.errors import LogError, ParameterError, PolicyError
 from dprl.evidence.counts import availability, evidence
-from dprl.evidence.propensity import Chances
+from dprl.evidence.propensity import RecordedPropensity
 from dprl.learners.rules.search import first_actions, shares
 from dprl.logs.censoring import treat_cut
 from dprl.logs.encoding.categories import Levels
@@ -202,7 +202,7 @@ def gate_rules(
         if rule.suggested in actions:
             wanted[r, actions.index(rule.suggested)] = True
     counted = evidence(labelled, gamma)
-    log_record = replace(LogRecord.of(log, cut), chances=Chances.of(labelled))
+    log_record = replace(LogRecord.of(log, cut), chances=RecordedPropensity.of(labelled))
     tests = by_returns(
         labelled, counted, wanted, gamma, settings, max(1, K), 1 / part.divisions, part.proposing,
         log_record.chances,

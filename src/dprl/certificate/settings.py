@@ -21,10 +21,9 @@ from dprl._core.checks import (
 from dprl._core.inference import MOST
 from dprl._core.words import api, argument, either, option, say, worded
 from dprl.errors import LogError, ParameterError
-from dprl.logs.censoring import check_claim
 from dprl.logs.encoding.encoder import encoding_of, filled
 from dprl.logs.log import Label, Log, check_log
-from dprl.logs.source import LogFacts, Source, needs_rows
+from dprl.logs.source import LogFacts, Source, check_claim, needs_rows
 
 GRADES = ("proved", "large-sample")
 

@@ -63,9 +63,8 @@ from dprl.evidence.decision_points import allowed
 from dprl.evidence.excursions import excursions_of
 from dprl.evidence.sites.evidence import UNITS, SiteEvidence, chances_of
 from dprl.learners.discrete import DPRLDiscrete
-from dprl.logs.censoring import check_claim
 from dprl.logs.log import CUT, Label
-from dprl.logs.source import Chunk, LogFacts, OfTreated, Share, Source, Statistic
+from dprl.logs.source import Chunk, LogFacts, OfTreated, Share, Source, Statistic, check_claim
 from dprl.policies.base import provenance_of
 from dprl.policies.familiar import check_familiar
 from dprl.policies.protocol import Policy

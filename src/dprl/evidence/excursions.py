@@ -91,7 +91,7 @@ def credit(log: Log, gamma: float, lam: float, V: Any) -> Floats:
     """How much better than usual things went from every row on, e_t(λ).
 
     Args:
-        log: The log, with N rows and without cut episodes (settle them first).
+        log: The log, with N rows and without cut episodes (treat them first).
         gamma: Discount in (0, 1].
         lam: λ in [0, 1], how far into the episode surprises are counted. 1 gives the return less V
             and is unbiased whatever V is; 0 gives the surprise of one step and trusts V.

@@ -494,7 +494,7 @@ def fit_nuisances(
 
     Args:
         log: A log whose states are features, with N rows, A actions and G groups, without cut
-            episodes (settle them first).
+            episodes (treat them first).
         gamma: Discount of the returns, in (0, 1].
         folds: Number of folds, at least 2 and at most G. Default 4.
         seed: Seed of folds and models; it decides everything. Default 0.

@@ -257,10 +257,6 @@ class RecordedPropensity:
         )
 
 
-Chances = RecordedPropensity
-"""Its name in modules that have not been moved to the new one."""
-
-
 @dataclass(frozen=True)
 class ChancesOf:
     """The recorded probabilities of actions, as a statistic of a log."""

@@ -70,7 +70,7 @@ from dprl.evidence.neighbors.engines import Remembering, SpreadEngine, near
 from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.neighbors.samples import Points
 from dprl.evidence.nuisances import check_folds, check_regressor, columns_of, fit_notes, inputs
-from dprl.logs.censoring import settle
+from dprl.logs.censoring import treat_cut
 from dprl.logs.encoding.categories import TRUTH
 from dprl.logs.encoding.encoder import with_indicators
 from dprl.logs.encoding.features import plain_features
@@ -110,7 +110,7 @@ def usual_values(
     """The value of usual practice at every row, cross-fitted by group.
 
     Args:
-        log: A log whose states are features, with N rows, without cut episodes (settle them first).
+        log: A log whose states are features, with N rows, without cut episodes (treat them first).
         gamma: Discount of the returns, in (0, 1].
         folds: Number of folds of groups, at least 2. Default 4.
         seed: Seed of folds and models; it decides everything. Default 0.
@@ -445,7 +445,7 @@ class DPRLContinuous:
     ) -> Iterator[NeighborPolicy]:
         metric = self.metric.fit(log)
         tails = near(metric, learners[0].radius, first=self.visits == "first")
-        settled = settle(log, self.gamma, self.cut, tails, reads="returns").gathered()
+        settled = treat_cut(log, self.gamma, self.cut, tails, reads="returns").gathered()
         used = int((metric.weight > 0).sum())
         need_for_neighbors(settled.n_steps, used, log.n_actions, self.plan)
         points = Points.of(settled, metric, self.gamma)

@@ -289,13 +289,6 @@ Near: TypeAlias = Callable[[Log, NDArray[np.float64], NDArray[Any]], Visits]
 It returns the rows of the log that count as near each place."""
 
 
-def check_claim(cut: Cut | str | None, log: Any, what: str) -> None:
-    """`dprl.logs.source.check_claim`, which refuses claims from a log whose cuts are dropped."""
-    from dprl.logs import source
-
-    source.check_claim(cut, log, what)
-
-
 def treat_cut(
     log: Log,
     gamma: float,
@@ -362,9 +355,6 @@ def treat_cut(
         steps = int(log.lengths[episodes].sum())
         warn_as_terminal(len(episodes), log.n_episodes, steps, log.n_steps)
     return replace(log, ended=np.where(log.ended == CUT, TERMINAL, log.ended))
-
-
-settle = treat_cut
 
 
 def warn_as_terminal(n_cut: int, n_episodes: int, cut_steps: int, n_steps: int) -> None:

@@ -24,7 +24,7 @@ from dprl.evidence.decision_points import allowed
 from dprl.learners.baselines import BC, CQL, PQI, RL, SPIBB
 from dprl.learners.confident import Confident
 from dprl.learners.discrete import DPRLDiscrete
-from dprl.logs.censoring import settle
+from dprl.logs.censoring import treat_cut
 from dprl.logs.log import Log
 from dprl.logs.reading.tables import Row, Rows
 from dprl.logs.source import as_source
@@ -228,7 +228,7 @@ def rows_of(
     """
     behavior, rows = mdp.value(), []
     for dataset in range(setting["first"], setting["last"]):
-        log = settle(mdp.sample(setting["n"], seed=mdp_seed(setting, dataset)), mdp.gamma, CUT)
+        log = treat_cut(mdp.sample(setting["n"], seed=mdp_seed(setting, dataset)), mdp.gamma, CUT)
         for contestant, (pi, notes) in zip(
             contestants, compete(mdp, log, contestants), strict=True
         ):

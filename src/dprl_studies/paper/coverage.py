@@ -36,7 +36,7 @@ from dprl.envs.gridworld import small_grid
 from dprl.evidence.counts import Counts, count_source, evidence
 from dprl.evidence.decision_points import allowed
 from dprl.learners.discrete import DPRLDiscrete
-from dprl.logs.censoring import settle
+from dprl.logs.censoring import treat_cut
 from dprl.logs.log import Log
 from dprl.logs.reading.tables import Row, Rows
 from dprl.logs.source import as_source
@@ -66,7 +66,7 @@ def run(setting: Setting) -> list[Row]:
     Q = mdp.action_values(V)
     rows = []
     for dataset in range(setting["first"], setting["last"]):
-        log = settle(mdp.sample(setting["n"], seed=mdp_seed(setting, dataset)), mdp.gamma, CUT)
+        log = treat_cut(mdp.sample(setting["n"], seed=mdp_seed(setting, dataset)), mdp.gamma, CUT)
         answers = [*_pairs(mdp, log, Q), *_policies(mdp, log, Q - V[:, None])]
         if dataset < BOOTSTRAPPED:
             answers += _approximate(mdp, log)

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import dprl
-from dprl.logs.censoring import settle
+from dprl.logs.censoring import treat_cut
 
 COLUMNS = {"episode": "patient", "time": "day", "state": "stage", "action": "drug",
            "reward": "score"}  # fmt: skip
@@ -75,11 +75,11 @@ def test_it_survives_cut_episodes_and_dropped_ones():
     ended = {**ROWS, "end": ["cut", "cut", "terminal", "terminal", "terminal"]}
     log = log_of(ended, ended="end")
     with pytest.warns(dprl.CutWarning):
-        short = settle(log, 1.0, None)
+        short = treat_cut(log, 1.0, None)
     np.testing.assert_array_equal(short.propensity, SORTED)
-    np.testing.assert_array_equal(settle(log, 1.0, "drop").propensity, [np.nan, 0.5, np.nan])
+    np.testing.assert_array_equal(treat_cut(log, 1.0, "drop").propensity, [np.nan, 0.5, np.nan])
     np.testing.assert_array_equal(
-        settle(log, 0.9, "bootstrap").propensity, [np.nan, 0.5, 1.0, np.nan]
+        treat_cut(log, 0.9, "bootstrap").propensity, [np.nan, 0.5, 1.0, np.nan]
     )
     gone = {**ROWS, "score": [0.0, None, 0.5, 0.0, 1.0]}
     with pytest.warns(dprl.MissingWarning):

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import dprl
-from dprl.logs.censoring import settle
+from dprl.logs.censoring import treat_cut
 from dprl.logs.reading import also as _also
 
 COLUMNS = {"episode": "patient", "time": "day", "state": "stage", "action": "drug",
@@ -95,8 +95,8 @@ def test_they_follow_their_rows(tmp_path):
 
 def test_they_survive_cut_episodes_and_dropped_ones():
     log = log_of({**ROWS, "end": ["cut", "cut", *["terminal"] * 3]}, ended="end")
-    assert settle(log, 1.0, "drop").also.numbers(0).tolist()[:2] == [47.0, 47.0]
-    assert len(settle(log, 0.9, "bootstrap").also) == 4
+    assert treat_cut(log, 1.0, "drop").also.numbers(0).tolist()[:2] == [47.0, 47.0]
+    assert len(treat_cut(log, 0.9, "bootstrap").also) == 4
     with pytest.warns(dprl.MissingWarning):
         log = log_of({**ROWS, "score": [0.0, None, 0.5, 0.0, 1.0]}, missing="drop-episodes")
     np.testing.assert_array_equal(log.also.numbers(0), [47.0, 47.0, np.nan])

@@ -41,11 +41,12 @@ from dprl.evaluation.subgroups import Subgroups
 from dprl.evidence.balance import Balance, Compared, ComparedChange, balance
 from dprl.evidence.decision_points import TOLERANCE
 from dprl.logs.assumptions import DROPS, UNRELATED, WEIGHED
-from dprl.logs.censoring import check_claim, from_cut_on, settle
+from dprl.logs.censoring import from_cut_on, treat_cut
 from dprl.logs.encoding.encoder import encoded_like
 from dprl.logs.log import CUT, Label, Log
 from dprl.logs.overlap import cannot_tell, seen
 from dprl.logs.returns import returns
+from dprl.logs.source import check_claim
 from dprl.policies.explain import (
     change_rows,
     change_words,
@@ -502,7 +503,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         warnings.simplefilter("always")
         near = policy.bootstrap_neighbors()
         # Where cut ones are left out: the same episodes as in `evaluate`, which reads rewards.
-        settled = settle(log, gamma, cut, near, reads="rewards" if cut in DROPS else "returns")
+        settled = treat_cut(log, gamma, cut, near, reads="rewards" if cut in DROPS else "returns")
     settled = settled.gathered()  # a group's first decision is the first in time
     notes = [*strange, *(said_by(w) for w in caught)]
     if cannot_tell(policy.provenance):

@@ -28,7 +28,7 @@ from dprl._core.words import either, option, worded
 from dprl.errors import LogError, ParameterError
 from dprl.evidence.neighbors.metric import FittedMetric, Metric
 from dprl.evidence.neighbors.samples import Points
-from dprl.logs.censoring import settle
+from dprl.logs.censoring import treat_cut
 from dprl.logs.encoding.features import plain_features
 from dprl.logs.log import Log, check_log
 from dprl.planning.model import Model, estimate
@@ -156,7 +156,7 @@ def transitions(log: Log, metric: Metric, gamma: float, cut: Cut | None) -> Tran
             ),
         )
     fitted = metric.fit(log)
-    log = settle(log, gamma, cut).gathered()
+    log = treat_cut(log, gamma, cut).gathered()
     last = np.zeros(log.n_steps, bool)
     last[log.starts[1:] - 1] = True
     points = Points.of(log, fitted, gamma)

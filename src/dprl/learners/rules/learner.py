@@ -51,9 +51,10 @@ from dprl.errors import LogError, ParameterError
 from dprl.evidence.nuisances import Nuisances, check_propensity, fit_nuisances
 from dprl.learners.continuous import feature_quantiles
 from dprl.learners.rules.search import LAMBDAS, Claims, Scores, Search, certify, choose, propose
-from dprl.logs.censoring import check_claim, settle
+from dprl.logs.censoring import treat_cut
 from dprl.logs.encoding.encoder import filled
 from dprl.logs.log import Log, check_log, deal
+from dprl.logs.source import check_claim
 from dprl.policies.base import provenance_of
 from dprl.policies.rules.policy import RulePolicy
 from dprl.policies.rules.text import WHOLE
@@ -234,7 +235,7 @@ class Rules:
                 ),
             )
         check_claim(self.cut, log, "the claim of rules")
-        settled = settle(log, self.gamma, self.cut, reads="returns").gathered()
+        settled = treat_cut(log, self.gamma, self.cut, reads="returns").gathered()
         groups = len(settled.groups)
         if groups < 2 * self.folds:
             raise LogError(

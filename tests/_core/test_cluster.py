@@ -69,7 +69,7 @@ class Torn:
 
     name = "visits-3.parquet"
 
-    def log(self):
+    def read(self):
         raise OSError("no magic bytes found at end of file")
 
 

@@ -32,12 +32,14 @@ from dprl.certificate.evalues import (
     means,
 )
 from dprl.certificate.gain import certified_gain, legs_of, meetings, nats_of_sets, partings
+from dprl.evidence.counts import Counts, count_source
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.excursions import excursions
 from dprl.evidence.neighbors.engine import Engine
 from dprl.evidence.neighbors.net import net_size
 from dprl.evidence.neighbors.samples import Points
 from dprl.logs.returns import first_visits
+from dprl.logs.source import as_source
 from dprl.planning.finite_mdp import FiniteMDP
 from dprl.policies.certificate import down
 
@@ -462,7 +464,8 @@ def test_the_level_by_hand(seed):
     advantage[~certified] = -np.inf
     gains = {}
     for (one, other), wanted in zip((parts, parts[::-1]), proposals, strict=True):
-        T = learner.choose(one, *dprl.evidence.counts.count(one, 0.95), wanted)[0]
+        source = as_source(one)
+        T = learner.choose(source, count_source(source, Counts(0.95)), wanted)[0]
         at = np.flatnonzero(T >= 0)
         bounds = meetings(*(legs_of(part, T, 0.95) for part in (one, other)), 0.2 * 0.1 / 2)
         inside, gain = bounds.best_part(advantage[at, T[at]])

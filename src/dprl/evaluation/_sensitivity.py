@@ -120,7 +120,7 @@ def hidden_columns(
     full = _log_odds(kept, took, fits)
     result = []
     for i, (column, inputs) in enumerate(models):
-        tell("hidden_columns", i / len(models))
+        tell("yardstick", i / len(models))
         moved = np.abs(full - _log_odds(inputs, took, fits))
         where = "chance" if column is chance else "state" if column.in_state else "table"
         gamma = float(np.exp(np.quantile(moved, SHARE)))

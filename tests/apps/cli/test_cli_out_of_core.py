@@ -79,9 +79,9 @@ def test_an_interrupt_leaves_no_files(arms, tmp_path, kind):
     folder = tmp_path / "temporary"
     folder.mkdir()
     code = (
-        "import sys, time; import dprl; from dprl.logs import _parts_making\n"
+        "import sys, time; import dprl; from dprl.logs.reading import scan\n"
         "def slow(*_): print('here', flush=True); time.sleep(60)\n"
-        "_parts_making.digest_of = slow\n"
+        "scan.digest_of = slow\n"
         "from dprl.apps.cli.main import main; sys.exit(main(sys.argv[1:]))"
     )
     child = subprocess.Popen(

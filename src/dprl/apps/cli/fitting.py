@@ -167,7 +167,7 @@ sites = App(name="dprl fit", help_format="markdown", suppress_keyboard_interrupt
 
 def for_sites(tokens: list[str]) -> tuple[App, list[str]] | None:
     """The command for evidence and its tokens, if `fit` is asked for a file of evidence."""
-    if tokens[:1] != ["fit_evidence"]:
+    if tokens[:1] != ["fit"]:
         return None
     rest = iter(tokens[1:])
     for token in rest:

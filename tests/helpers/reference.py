@@ -317,7 +317,7 @@ def add_tail(e: Shortened, gamma: float, V: dict[Label, float]) -> Episode:
     return [*e.rows[:-1], (s, a, r + gamma * V[e.last_seen])]
 
 
-def settle(
+def treat_cut(
     episodes: Sequence[Episode], cut: Sequence[bool], gamma: float, treatment: str
 ) -> list[Episode]:
     """The log after "terminal", "drop" or "bootstrap" treatment of its cut episodes."""

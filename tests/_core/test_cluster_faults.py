@@ -113,8 +113,8 @@ def test_the_scheduler_goes(tmp_path, log, how):
 
 def test_a_worker_that_stops_without_a_word(tmp_path, log, monkeypatch):
     """Its machine hangs: the scheduler gives it up after a while, and another one does its work."""
-    monkeypatch.setitem(ENV, "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL", "3s")
-    with processes(tmp_path, 2) as cluster, connect(cluster.address) as client:
+    monkeypatch.setitem(ENV, "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL", "10s")
+    with processes(tmp_path, 2) as cluster, connect(cluster.address, patience=60) as client:
         while client.workers() < 2:
             time.sleep(0.1)
         parts, stopped = parts_of(log, rows=50), []

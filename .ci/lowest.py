@@ -8,7 +8,7 @@ from pathlib import Path
 project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
 TESTS = {
     "gymnasium", "httpx2", "hypothesis", "matplotlib", "pandas", "polars", "pyarrow", "pytest",
-    "pytest-xdist", "starlette", "uvicorn",
+    "pytest-timeout", "pytest-xdist", "starlette", "uvicorn",
 }  # fmt: skip
 for need in project["dependencies"]:
     name, lowest = re.fullmatch(r"([\w-]+)>=([\d.]+)", need).groups()

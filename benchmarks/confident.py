@@ -55,7 +55,7 @@ def measure(log, splits: int, check: bool) -> dict:
     begin = now()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        learner = dprl.Confident(gamma=GAMMA, splits=splits, check=False)
+        learner = dprl.Confident(gamma=GAMMA, promise=splits > 0, splits=splits, check=False)
         policy = learner.fit(log, progress=progress)
         end = now()
         halves = marks.get("choosing and judging on different halves", end)

@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from dprl.policies.points import compress as compress
     from dprl.policies.points import prune as prune
     from dprl.policies.protocol import DEFER as DEFER
+    from dprl.policies.protocol import Avoid as Avoid
     from dprl.policies.protocol import Decisions as Decisions
     from dprl.policies.protocol import Kind as Kind
     from dprl.policies.protocol import Policy as Policy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 __all__ = [
@@ -79,7 +79,18 @@ class PackageError(ParameterError, ImportError):
 
 
 class PlanError(DprlError, RuntimeError):
-    """A planner did not come to an end, or its equations have no solution."""
+    """A planner did not come to an end, or its equations have no solution.
+
+    Attributes:
+        stuck: Numbers of the places from which nothing ever ends; empty where it is not that.
+    """
+
+    stuck: Sequence[int] = ()
+
+    def at(self, stuck: Sequence[int]) -> PlanError:
+        """The same error, with the numbers of the places from which nothing ever ends."""
+        self.stuck = stuck
+        return self
 
 
 class ClusterError(DprlError, RuntimeError):

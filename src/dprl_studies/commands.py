@@ -63,6 +63,27 @@ def reproduce(
     experts: Annotated[
         Path | None, Parameter(help="For atari: a folder of trained networks.")
     ] = None,
+    logs: Annotated[MaybeWhole, Parameter(help="For claims: logs of each cell.")] = None,
+    worlds: Annotated[
+        list[str] | None,
+        Parameter(
+            help="For claims: parts of the names of worlds; by default all.",
+            consume_multiple=True,
+            negative="",
+        ),
+    ] = None,
+    claims: Annotated[
+        list[str] | None,
+        Parameter(
+            help="For claims: families of claims (rules, confident, gate, evaluate, ...).",
+            consume_multiple=True,
+            negative="",
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        Parameter(help="Begin no task after this time; a later run continues."),
+    ] = None,
     seed: Annotated[Whole, Parameter(help="Seed of everything random.")] = 0,
     workers: Annotated[
         MaybeWhole, Parameter(help="Number of processes; by default one per core.")
@@ -100,12 +121,13 @@ def reproduce(
         with unless_missing(name), progress() as tell:
             chosen[name] = paper.experiment(
                 name, tables=tables, trials=trials, games=games or (), experts=experts,
-                quick=quick, seed=seed, folder=_folder(out, name, quick), progress=tell,
+                logs=logs, worlds=worlds or (), claims=claims or (), quick=quick, seed=seed,
+                folder=_folder(out, name, quick), progress=tell,
             )  # fmt: skip
     results: list[Result] = []
     for name, one in chosen.items():
         with unless_missing(name):
-            result = _run(one, out, quick, seed, workers, cluster)
+            result = _run(one, out, quick, seed, workers, cluster, minutes)
             results.append(result)
             if not json:
                 lines = [f"{one.name}: {one.question}", "", str(one.brief(result.summary)), ""]
@@ -140,6 +162,7 @@ def _run(
     seed: int,
     workers: int | None,
     cluster: str | None,
+    minutes: float | None,
 ) -> Result:
     """One experiment, and the review report if one goes with it."""
     from dprl_studies.harness import reproduce as run
@@ -148,7 +171,8 @@ def _run(
     with progress() as tell:
         result = run(
             experiment, _folder(out, name, quick),
-            quick=quick, seed=seed, workers=workers, cluster=cluster, progress=tell,
+            quick=quick, seed=seed, workers=workers, cluster=cluster, minutes=minutes,
+            progress=tell,
         )  # fmt: skip
         title = paper.entry(name).review
         if title:

@@ -13,6 +13,7 @@ of the settings. Files in the folder OUT of an experiment:
     OUT/summary.csv, .md  the table
     OUT/figure.png, .svg  the figure
     OUT/settings.json     the settings, and the versions of dprl and numpy that were used
+    OUT/page.md           the page of the docs, if the experiment has one
     OUT/parts/            the rows of each task
 """
 
@@ -20,11 +21,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -34,7 +37,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dprl._core import plot
-from dprl._core.checks import check_seed, check_whole
+from dprl._core.checks import check_number, check_seed, check_whole
 from dprl._core.cluster import connect, source_digest
 from dprl._core.disk import check_target, replacing, together
 from dprl._core.table import Table
@@ -78,6 +81,7 @@ class Experiment:
         summary: A function rows → the table that people read.
         figure: A function rows → a matplotlib figure.
         brief: A function summary → a table that fits on a screen. Default: the summary itself.
+        page: A function (rows, settings.json) → a page of the docs. Default None: there is none.
 
     Example:
         >>> from dprl_studies.paper import experiment
@@ -94,6 +98,7 @@ class Experiment:
     summary: Callable[[Rows], Table]
     figure: Callable[[Rows], Any]
     brief: Callable[[Table], Table] = _whole
+    page: Callable[[Rows, dict[str, Any]], str] | None = None
 
 
 @dataclass(frozen=True)
@@ -167,6 +172,10 @@ RESULTS = (
 """The files that an experiment writes into its folder."""
 
 
+PAGE = "page.md"
+"""The page of the docs, of experiments that have one."""
+
+
 def _task_name(experiment: Experiment, setting: Setting) -> str:
     """A digest of all that could change the rows of a task: setting, code, version of numpy."""
     text = json.dumps([experiment.name, source_digest(), np.__version__, setting], sort_keys=True)
@@ -199,6 +208,7 @@ def reproduce(
     seed: int = 0,
     workers: int | None = None,
     cluster: Any = None,
+    minutes: float | None = None,
     progress: Progress | None = None,
 ) -> Result:
     """Run the missing tasks of an experiment, then write its rows, table and figure.
@@ -213,6 +223,8 @@ def reproduce(
         cluster: Where to run the tasks instead: a `distributed.Client`, the address of a Dask
             scheduler, "local" or "local:2"; the rows do not depend on it. Default None: processes
             of this machine.
+        minutes: No task is begun after this time, in minutes; the files then hold what is
+            finished, and a later run continues. At least one task is run. Default None: all are.
         progress: Called with the name of the experiment and the share of its tasks that is done.
             Default None.
 
@@ -220,7 +232,8 @@ def reproduce(
         The table, and the files that were written.
 
     Raises:
-        ParameterError: `workers` or `seed` is outside its range.
+        ParameterError: `workers`, `minutes` or `seed` is outside its range, or `minutes` is given
+            with a cluster.
         PackageError: matplotlib, which draws the figure, is not installed; or `cluster` is given
             and Dask is not.
         ClusterError: The cluster cannot do the work.
@@ -246,6 +259,14 @@ def reproduce(
             f"workers={workers}, cluster={cluster!r}",
             "Say one of them; local:2 is a cluster of two processes here.",
         )
+    if minutes is not None:
+        check_number("minutes", minutes, "(0, inf)")
+        if cluster is not None:
+            raise ParameterError(
+                "a cluster is given all tasks at once, so it cannot stop after some minutes.",
+                f"minutes={minutes:g}, cluster={cluster!r}",
+                "Leave one of them out.",
+            )
     check_seed(seed)
     check_target(*(folder / name for name in RESULTS))
     plot.ready()  # checked before hours of work, not after
@@ -257,10 +278,13 @@ def reproduce(
     report = progress or (lambda stage, share: None)
     report(experiment.name, 1 - len(todo) / len(settings))
     if cluster is None:
-        _run_all(experiment, todo, workers or os.cpu_count() or 1, len(settings), report)
+        until = math.inf if minutes is None else time.monotonic() + 60 * minutes
+        _run_all(experiment, todo, workers or os.cpu_count() or 1, len(settings), report, until)
     elif todo:
         _run_there(experiment, todo, cluster, len(settings), report)
 
+    done = [i for i, file in enumerate(files) if minutes is None or file.exists()]
+    settings, files = [settings[i] for i in done], [files[i] for i in done]
     rows = read_rows(files)
     table = experiment.summary(rows)
     written = _write(experiment, folder, settings, rows, table, {"quick": quick, "seed": seed})
@@ -289,15 +313,19 @@ def _run_all(
     workers: int,
     total: int,
     report: Progress,
+    until: float,
 ) -> None:
     """Run the tasks that are missing, in this process or in `workers` new ones.
 
     `todo` holds the setting and the file of each missing task; `total` is the number of all tasks,
-    of which `report` is told the share that is done.
+    of which `report` is told the share that is done. No task but the first is begun after `until`,
+    in seconds of the monotonic clock.
     """
     done = total - len(todo)
     if workers == 1 or len(todo) <= 1:
-        for setting, path in todo:
+        for i, (setting, path) in enumerate(todo):
+            if i and time.monotonic() >= until:
+                return
             _work(experiment, setting, path)
             done += 1
             report(experiment.name, done / total)
@@ -311,9 +339,14 @@ def _run_all(
         jobs = [pool.submit(_work, experiment, setting, path) for setting, path in todo]
         try:
             for job in as_completed(jobs):
+                if job.cancelled():
+                    continue
                 job.result()
                 done += 1
                 report(experiment.name, done / total)
+                if time.monotonic() >= until:
+                    for waiting in jobs:
+                        waiting.cancel()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             # Running tasks may take minutes; their files are complete or absent: no need to wait.
@@ -381,6 +414,9 @@ def _write_all(
         figure = experiment.figure(rows)
         for path in paths[4:]:
             plot.save(figure, path)
+    if experiment.page is not None:
+        paths = (*paths, folder / PAGE)
+        _write_text(paths[-1], experiment.page(rows, facts))
     return paths
 
 

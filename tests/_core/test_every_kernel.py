@@ -98,7 +98,7 @@ def in_parts():
     log = labelled()
     for learner in (
         dprl.DPRLDiscrete(n_min=2, gamma=0.9, cut="terminal"),
-        dprl.Confident(gamma=0.9, cut="terminal", check=False, splits=0),
+        dprl.Confident(gamma=0.9, cut="terminal", check=False, promise=False, splits=0),
     ):
         learner.fit(parts_of(log, 20))
 

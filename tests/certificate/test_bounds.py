@@ -21,6 +21,7 @@ from dprl.certificate import (
     pqi_corollary_2,
     published,
     sound_theorem_1,
+    sound_theorem_2,
     spibb_theorem_2,
     spibb_two_successors,
     visits_needed,
@@ -47,6 +48,7 @@ EVERY = {  # of (size of the problem, n_min)
     "count-morl": lambda size, n, **g: morl(n, size=size, **g),
     "sound": lambda size, n, **g: sound_theorem_1(size, 4, 10**9, 50, n, **g),
     "contrast": lambda size, n, **g: sound_theorem_1(size, 4, 10**9, 50, n, contrast=True, **g),
+    "sound 2": lambda size, n, **g: sound_theorem_2(size, n, 1e-3, 50, **g),
 }
 bounds = pytest.mark.parametrize("name", EVERY)
 
@@ -64,6 +66,14 @@ def test_dprl_theorem_2_by_hand():
     value = dprl_theorem_2(4, 9, 0.2, **HALF).value
     assert value == pytest.approx(-2.560861 / math.sqrt(2) - 0.6, abs=1e-6)
     assert "NOT VALID" in str(dprl_theorem_2(4, 9, 0.2, **HALF))
+
+
+def test_sound_theorem_2_by_hand():
+    """M = 4, δ = .1: 2 ln 80 / 9, its root .986805; D = 2; and 3 ε_r = .6, both at 1 + ½ + ¼ steps."""
+    value = sound_theorem_2(4, 9, 0.2, 3, **HALF).value
+    assert value == pytest.approx(-1.75 * (2 * 0.986805 + 0.6), abs=1e-5)
+    assert sound_theorem_2(4, 9, 0.2, **HALF).value == pytest.approx(value * 2 / 1.75)
+    assert sound_theorem_2(0, 9, 0.2, **HALF).value == 0
 
 
 def test_spibb_theorem_2_by_hand():
@@ -185,7 +195,7 @@ def test_more_data_is_tighter_and_less_doubt_looser(name, size, n, more, gamma, 
 
 
 @pytest.mark.parametrize(
-    "name", sorted(set(EVERY) - {"dprl 2", "spibb", "two successors", "beta"})
+    "name", sorted(set(EVERY) - {"dprl 2", "sound 2", "spibb", "two successors", "beta"})
 )  # ε_r, gain stay put
 @given(scale=st.floats(1e-6, 1e6))
 def test_bounds_scale_with_the_reward(name, scale):
@@ -227,7 +237,7 @@ def test_nothing_to_change_costs_nothing():
 @bounds
 def test_without_discount_published_bounds_claim_nothing(name):
     bound = EVERY[name](10, 10**8, gamma=1.0, v_max=1.0, delta=0.05)
-    if name in ("sound", "contrast"):
+    if name in ("sound", "contrast", "sound 2"):
         assert -1 < bound.value < 0
     else:
         assert bound.value == -math.inf

@@ -227,7 +227,8 @@ def test_with_age_nowhere_a_rule_prints_gamma_star(stroke):
              "value_model": LinearRegression()}  # fmt: skip
     policy = dprl.Rules(gamma=1.0, depth=1, splits=1).fit(log, **quick)
     (rule,) = policy.rules
-    assert 1.28 <= rule.facts["gamma_star"] <= 1.44
+    # its level is shared with "the same for everyone": a little below the 1.28 of one claim
+    assert 1.25 <= rule.facts["gamma_star"] <= 1.44
     assert rule.facts["gamma_star"] < rule.facts["gamma_point"]
     star = f"Γ* = {np.floor(100 * rule.facts['gamma_star']) / 100:.2f}"
     assert star in policy.stated[0]

@@ -230,12 +230,14 @@ def test_no_strength_of_an_unrecorded_cause_is_stated(gated):
 
 
 def returning(n, seed):
-    """Two visits of one state in each episode: b is better than a, by .4 a visit."""
+    """Two visits of one state in each episode, or so: b is better than a, by .4 a visit."""
     rng = np.random.default_rng(seed)
-    b = rng.random(2 * n) < 0.4
+    episode = np.repeat(np.arange(n), rng.geometric(0.5, n))
+    N = len(episode)
+    b = rng.random(N) < 0.4
     return dprl.from_arrays(
-        episode=np.repeat(np.arange(n), 2), state=["s0"] * (2 * n), action=np.where(b, "b", "a"),
-        reward=(rng.random(2 * n) < 0.3 + 0.4 * b).astype(float),
+        episode=episode, state=["s0"] * N, action=np.where(b, "b", "a"),
+        reward=(rng.random(N) < 0.3 + 0.4 * b).astype(float),
     )  # fmt: skip
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import dprl
-from dprl.certificate.eprocesses import against
-from dprl.certificate.monitor import candidates, log_drift
+from dprl.certificate.eprocesses import against, below
+from dprl.certificate.monitor import candidates, log_drift, marks_of
 
 GAMMA = 1.0
 LEARNER = dprl.DPRLDiscrete(n_min=20, gamma=GAMMA)
@@ -63,7 +65,7 @@ def test_a_drug_that_became_harmful_is_contradicted(policy):
 
 def test_a_drug_that_does_nothing_any_more_brings_less_than_promised(policy):
     looked = dprl.Monitor(policy).add(ward(3_000, 2, drug=0.5, wait=0.5, first=2_000))
-    assert policy.certificate.rows[0]["advantage_low"] > 0.02
+    assert policy.certificate.rows[0]["low"] > 0.05
     assert looked.suggestions["verdict"] == ["less than promised"]
 
 
@@ -86,8 +88,121 @@ def test_practice_that_changes_where_the_policy_defers_is_named(policy):
     # at a state with a suggestion practice is expected to change: it is followed
     followed = dprl.Monitor(policy).add(ward(400, 7, share=1.0, first=1_000))
     assert not len(followed.drift)
-    assert "nobody did otherwise" in " ".join(followed.notes)
-    assert followed.suggestions["verdict"] == ["cannot say"]
+
+
+# -- full adoption, a benefit that is gone, recorded chances --------------------------------------
+
+
+def test_where_everybody_follows_it_cannot_be_tested_any_more(policy):
+    monitor = dprl.Monitor(policy)
+    assert monitor.look().status == "not tested yet"
+    assert monitor.add(ward(20, 6, share=1.0, first=500)).suggestions["verdict"] == ["cannot say"]
+    assert monitor.add(ward(200, 5, first=1_000)).status == "still certified"
+    looked = monitor.add(ward(400, 7, share=1.0, first=2_000))
+    assert looked.status == "cannot be tested any more"
+    assert looked.suggestions["verdict"] == ["cannot be tested any more"]
+    size = looked.suggestions["holdout"][0]
+    assert f"by lot, one in ten say, until about {size:,} did otherwise" in " ".join(looked.notes)
+    # some do otherwise again: it can
+    assert monitor.add(ward(200, 8, share=0.8, first=3_000)).status == "still certified"
+
+
+def test_followers_who_fare_worse_than_promised_are_seen_without_others(policy):
+    (row,) = policy.certificate.rows
+    usual = policy.others_mean[0, policy.actions.index("drug")]
+    monitor = dprl.Monitor(policy)
+    worse = monitor.add(ward(800, 7, drug=usual + row["low"] - 0.15, share=1.0, first=2_000))
+    assert worse.suggestions["verdict"] == ["followers below the promise"]
+    assert worse.status == "what was promised is contradicted"
+    between = dprl.Monitor(policy).add(ward(800, 7, drug=0.55, share=1.0, first=2_000))
+    assert between.suggestions["verdict"] == ["followers below the estimate"]
+    assert between.status == "cannot be tested any more"  # nothing was compared
+    assert "partly luck" in " ".join(between.notes)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_a_benefit_that_went_to_nothing_is_seen(policy, share):
+    looked = dprl.Monitor(policy).add(ward(1_200, 3, drug=0.5, wait=0.5, share=share, first=2_000))
+    assert looked.status == "less than was estimated"
+    (row,) = looked.suggestions.to_dicts()
+    assert row["promised"] < row["at_most"] < row["estimated"]
+
+
+def test_a_suggestion_that_is_taken_up_keeps_its_promise(policy):
+    """The advantage over practice falls as practice follows; what the drug brings does not."""
+    monitor = dprl.Monitor(policy)
+    for k, share in enumerate((0.6, 0.8, 0.9, 0.95, 0.97)):
+        looked = monitor.add(ward(1_500, [9, k], share=share, first=10_000 * (k + 1)))
+    assert looked.status == "still certified"
+
+
+@pytest.mark.slow
+def test_a_holdout_of_the_size_told_sees_that_a_benefit_is_gone():
+    policy = dprl.gate(LEARNER, ward(2_000, 0, drug=0.6), delta=0.05, value_range=(0, 1))
+    seen = 0
+    for seed in range(50_000, 50_040):
+        monitor = dprl.Monitor(policy)
+        size = monitor.add(ward(500, seed, drug=0.6, share=1.0, first=5_000)).suggestions["holdout"]
+        log = ward(10 * size[0], seed + 1_000, drug=0.6, wait=0.6, share=0.9, first=10_000)
+        seen += monitor.add(log).suggestions["at_most"][0] is not None
+    assert seen >= 24  # of 40; .8 is aimed at
+
+
+def test_chances_that_differ_from_row_to_row_are_not_compared(policy):
+    log = ward(2_000, 4, drug=0.2, wait=0.6, first=5_000)
+    rows = np.arange(log.n_steps)
+    by_lot = replace(log, propensity=np.where(rows % 2, 1.0, 0.5))
+    assert dprl.Monitor(policy).add(by_lot).status == "what was promised is contradicted"
+    chosen = replace(log, propensity=np.where(rows % 2, 1.0, np.where(rows % 4, 0.4, 0.6)))
+    monitor = dprl.Monitor(policy)
+    looked = monitor.add(chosen)
+    assert looked.status == "not tested yet"
+    assert "the recorded chances differ" in " ".join(looked.notes)
+    assert monitor.groups == 2_000
+
+
+def test_two_processes_that_add_at_once_lose_nothing(policy, tmp_path):
+    policy.save(tmp_path / "p.dprl")
+    for k in range(4):
+        dprl.write(ward(30, k, first=1_000 * (k + 1)), tmp_path / f"{k}.parquet")
+    code = (
+        "import sys, dprl; p = dprl.load('p.dprl'); m = dprl.Monitor(p, 'p.monitor');"
+        "print('ready', flush=True); sys.stdin.readline();"
+        "[m.add(dprl.read(f, episode='episode', state='state', action='action', reward='reward'))"
+        " for f in sys.argv[1:]]"
+    )
+    adding = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, *files], cwd=tmp_path, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, text=True,
+        )
+        for files in (("0.parquet", "1.parquet"), ("2.parquet", "3.parquet"))
+    ]  # fmt: skip
+    for one in adding:  # both have begun before the first adds
+        assert one.stdout.readline() == "ready\n"
+    for one in adding:
+        one.stdin.write("\n")
+        one.stdin.flush()
+    for one in adding:
+        one.communicate()
+        assert one.returncode == 0
+    both = dprl.Monitor(policy, tmp_path / "p.monitor")
+    assert both.groups == 120
+    assert both.look().groups == 120
+
+
+@pytest.mark.parametrize(("level", "size"), [(0.3, 50), (0.7, 20)])
+def test_the_evidence_against_a_level_is_its_definition(policy, level, size):
+    from dprl.certificate.eprocesses import BETS
+    from dprl.certificate.evalues import FRACTIONS
+
+    log = ward(size, 11, drug=0.4, first=1_000)
+    seen, _ = dprl.Monitor(policy)._visits(log.gathered())
+    cured, drug = log.reward[::2], np.array(log.actions)[log.action[::2]] == "drug"
+    pair = policy.states.index("ill") * 5 + policy.actions.index("drug")
+    factors = 1 + FRACTIONS[:, None] * ((1 - cured[drug]) / (1 - level) - 1)
+    expected = math.log(BETS @ np.prod(factors, axis=1))
+    assert below(seen, pair, level) == pytest.approx(expected, abs=1e-6)
 
 
 def test_unknown_states_and_actions_are_counted_and_do_no_harm(policy):
@@ -153,13 +268,14 @@ def test_the_evidence_against_a_promise_is_its_definition(policy, c, odds):
 def _contradicted(runs, looks, each):
     """How often a promise that just holds is contradicted at one of several looks."""
     policy = dprl.gate(LEARNER, ward(600, 0), delta=0.2, value_range=(0, 1))
-    low = policy.certificate.rows[0]["advantage_low"]
+    low = policy.certificate.rows[0]["low"]
     false = 0
     for run in range(runs):
         monitor = dprl.Monitor(policy)
         for look in range(looks):
-            # A = (1 - p) (drug - wait) with p = 1/2, exactly the bound that was certified
-            log = ward(each, [run, look], drug=0.5 + low, wait=0.5 - low, first=10_000 * (look + 1))
+            # drug - wait is exactly the bound that was certified, while more and more take it up
+            log = ward(each, [run, look], drug=(1 + low) / 2, wait=(1 - low) / 2,
+                       share=0.5 + look / 15, first=10_000 * (look + 1))  # fmt: skip
             if monitor.add(log).status.endswith("contradicted"):
                 false += 1
                 break
@@ -204,6 +320,29 @@ def test_a_group_counts_once_and_the_same_file_twice_changes_nothing(policy, tmp
     assert monitor.record.additions[-1]["left_out"] == 25
 
 
+def test_a_group_counts_once_whether_its_label_is_text_or_a_number(policy, tmp_path):
+    new = ward(500, 1, first=1_000)
+    again = replace(
+        new, episodes=tuple(f"{e}.0" for e in new.episodes), groups=tuple(map(str, new.groups))
+    )
+    monitor = dprl.Monitor(policy)
+    monitor.add(new)
+    with pytest.raises(dprl.LogError, match="all 500 groups of this log were added before"):
+        monitor.add(again)
+    salt = monitor.record.head["salt"]  # files that were begun when text and numbers differed
+    older = dprl.Monitor(policy)
+    older.record.additions.append(
+        {"groups": marks_of(again.groups, older.record.head["salt"], as_stored=True)}
+    )
+    assert (
+        marks_of(again.groups, salt)
+        == marks_of(new.groups, salt)
+        != marks_of(again.groups, salt, as_stored=True)
+    )
+    with pytest.raises(dprl.LogError, match="all 500 groups of this log were added before"):
+        older.add(again)
+
+
 def test_a_line_that_was_not_finished_is_left_out(policy, tmp_path):
     path = tmp_path / "m"
     monitor = dprl.Monitor(policy, path)
@@ -238,10 +377,9 @@ def test_monitors_of_two_sites_together_are_the_one_of_both(policy, tmp_path):
     path, copy = tmp_path / "a", tmp_path / "b"
     one = dprl.Monitor(policy, path)
     one.add(ward(50, 1, first=1_000), when="2026-01-01")
-    copy.write_bytes(path.read_bytes())
+    copy.write_bytes(path.read_bytes().splitlines(keepends=True)[0])  # what came to it alone
     north, south = dprl.Monitor(policy, path), dprl.Monitor(policy, copy)
     north.add(ward(70, 2, first=2_000), when="2026-01-02")
-    south.record.additions.clear()  # the site begins with what came to it alone
     south.add(ward(90, 3, first=3_000), when="2026-01-03")
     both = dprl.Monitor(policy)
     for n, seed, first in ((50, 1, 1_000), (70, 2, 2_000), (90, 3, 3_000)):
@@ -277,7 +415,7 @@ def test_what_cannot_be_monitored_is_refused(policy, tmp_path):
     other = dprl.gate(LEARNER, ward(500, 5), delta=0.05, value_range=(0, 1))
     with pytest.raises(dprl.PolicyError, match="belongs to another policy"):
         dprl.Monitor(other, path)
-    with pytest.raises(dprl.PolicyError, match="cannot speak for the policy again"):
+    with pytest.raises(dprl.PolicyError, match="the log the policy was learned from"):
         dprl.Monitor(policy).add(ward(600, 0))
     large = dprl.gate(LEARNER, ward(500, 5), grade="large-sample")
     with pytest.raises(dprl.PolicyError, match="this one is large-sample"):

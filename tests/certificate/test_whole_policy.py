@@ -169,3 +169,30 @@ def test_a_policy_whose_suggestions_nobody_meets_is_not_certified(grade):
     log = trial(200, 0, states=2)
     gated = dprl.gate(replace(LEARNER, n_min=10_000), log, mode="policy", grade=grade, **UNIT)
     assert gated.certificate.vacuous
+
+
+@pytest.mark.parametrize("met", [0, 1])
+def test_a_suggestion_that_no_certifying_group_followed_is_no_error(met, tmp_path):
+    """State `rare` is learned from 24 episodes; of those that certify `met` meet it otherwise."""
+
+    def log(seed, first, state, action, reward):
+        main = trial(6_000, seed, first=first)
+        n = main.n_episodes + len(state)
+        return dprl.from_arrays(
+            episode=np.arange(first, first + n), propensity=np.full(n, 1 / 3),
+            state=[main.states[s] for s in main.codes()] + state,
+            action=[main.actions[a] for a in main.action] + action,
+            reward=[*main.reward.tolist(), *reward],
+        )  # fmt: skip
+
+    learning = log(1, 100_000, ["rare"] * 24, ["none", "mens"] * 12, [0.0, 1.0] * 12)
+    policy = LEARNER.fit(learning)
+    assert policy.act(["rare"]) == ["mens"]
+    certifying = log(0, 0, ["rare"] * met, ["none"] * met, [0.0] * met)
+    gated = dprl.gate(policy, certifying, **LARGE)
+    assert not gated.certificate.vacuous
+    row = next(row for row in gated.certificate.rows if row["state"] == "rare")
+    assert (row["n"], row["others"], row["difference"]) == (0, met, None)
+    assert any("1 suggestion was followed by none" in words for words in gated.certificate.notes)
+    gated.save(tmp_path / "p.dprl")
+    assert dprl.load(tmp_path / "p.dprl").certificate.rows == gated.certificate.rows

@@ -34,7 +34,7 @@ def added():
 
 @pytest.fixture(scope="module")
 def halves():
-    return dprl.envs.care_pathway().sample(1_000, seed=0).split(0.5, seed=0)
+    return dprl.envs.care_pathway().sample(1_600, seed=0).split(0.5, seed=0)
 
 
 @pytest.fixture(scope="module")

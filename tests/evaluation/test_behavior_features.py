@@ -70,7 +70,7 @@ def test_an_evaluation_fits_few_models(monkeypatch):
     policy = dprl.CallablePolicy(lambda x: times.append(len(x)) or [1] * len(x), actions=(0, 1, 2))
     log = clinic()
     dprl.evaluate(policy, log, gamma=0.9, draws=10)
-    assert len(fits) == 2 * 3
+    assert len(fits) == 2 * 5
     assert len(asked) <= 2 * _values.GROWN
     assert all(rows <= 200 and trees == 20 for rows, trees in asked)
     assert sum(times) < 1.1 * log.n_steps  # asked once about every step, and some to check it
@@ -118,7 +118,7 @@ def test_probabilities_are_better_than_those_of_a_forest():
     assert behavior.misplaced < 0.05
     assert behavior.table.min() > 0
     assert behavior.table.sum(axis=1) == pytest.approx(1)
-    assert behavior.how == "three models weighed, 5 folds by group"
+    assert behavior.how == "five models weighed, 5 folds by group"
 
 
 def test_a_log_of_one_action_and_of_few_steps():

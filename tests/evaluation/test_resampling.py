@@ -7,23 +7,25 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 from test_estimators import random_problem
 
 import dprl
 from dprl._core import bootstrap
 from dprl.evaluation import bootstrap as resampling
-from dprl.evaluation.bootstrap import LANES, Bootstrap
+from dprl.evaluation.bootstrap import LANES, Bootstrap, ends_of
 from dprl.evaluation.estimators import ESTIMATORS, RETURN, importance_weights
 
 WORLDS = {"care": dprl.envs.care_pathway, "rooms": dprl.envs.rooms}
 
 # value, and the ends of the interval of the difference, as added up draw by draw and step by step;
-# in rooms nobody follows every suggestion, so there is no interval
+# in rooms nobody follows every suggestion, so there is no interval; on the pathway the effective
+# sample is too small for one by weights alone
 NUMBERS = [
-    ("care", "WIS", 0.9552483474449458, 0.05079286729022293, 0.13506007773566048),
-    ("care", "WPDIS", 1.0490886904875554, 0.06544354276948543, 0.2753655191134265),
-    ("care", "DR", 0.955522010220348, 0.046529673272999415, 0.13409406775278063),
-    ("care", "WDR", 0.9543098255906535, 0.04587944531616725, 0.13375716196237117),
+    ("care", "WIS", 0.9552483474449458, np.nan, np.nan),
+    ("care", "WPDIS", 1.0490886904875554, np.nan, np.nan),
+    ("care", "DR", 0.955522010220348, 0.03654375488252785, 0.1535700330000289),
+    ("care", "WDR", 0.9543098255906535, 0.03615670121126269, 0.15153271741190477),
     ("rooms", "WIS", np.nan, np.nan, np.nan),
     ("rooms", "WPDIS", np.nan, np.nan, np.nan),
     ("rooms", "DR", 0.7159565245886038, np.nan, np.nan),
@@ -45,6 +47,16 @@ def test_numbers_of_labels_stay(world, name, value, low, high):
     row = evaluation(world)[name]
     got = [row["value"], row["difference_low"], row["difference_high"]]
     assert got == pytest.approx([value, low, high], rel=1e-11, abs=1e-12, nan_ok=True)
+
+
+def test_an_interval_is_students_at_the_effective_sample_size():
+    draws = np.random.default_rng(0).normal(size=400)
+    low, high = ends_of(2.0, np.append(draws, np.nan), 0.9, 12.5)
+    half = stats.t(11.5).ppf(0.95) * draws.std() * np.sqrt(12.5 / 11.5)
+    assert (low, high) == pytest.approx((2 - half, 2 + half))
+    assert np.isnan(ends_of(2.0, draws, 0.9, 1.9)).all()  # of less than two nothing is known
+    assert np.isnan(ends_of(2.0, draws[:1], 0.9, 50.0)).all()
+    assert np.isnan(ends_of(2.0, np.append(draws, [np.nan] * 40), 0.9, 50.0)).all()
 
 
 def numbers(weighted, counts):

@@ -7,13 +7,15 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.optimize import linprog
 
 import dprl
 from dprl._core.inference import MOST
 from dprl.evaluation._sensitivity import Several
-from dprl.evaluation._sensitivity import hidden_columns as yardstick
+from dprl.evidence.yardstick import hidden_columns as yardstick
+from dprl.evidence.yardstick import yardstick_words
 from helpers.hidden_cause import HiddenCause
 
 WORLD = HiddenCause(gamma=1.5, effect=0.1)
@@ -222,16 +224,69 @@ def clinic(size=6_000, seed=0, odds=3.0):
 def asked(log):
     rows = np.arange(log.n_steps)
     suggested = np.full(log.n_steps, log.actions.index("treat"))
-    return {r["column"]: r for r in yardstick(log, rows, suggested, 0, lambda *_: None)}
+    return {r["column"]: r for r in yardstick(log, rows, suggested, 0)}
 
 
 def test_hiding_a_column_is_as_strong_as_it_was_made():
     log, _ = clinic()
     said = asked(log)
     assert said["age"]["gamma"] == pytest.approx(3.0, rel=0.1)
-    assert said["noise"]["gamma"] < 1.15
-    assert said["pure chance"]["gamma"] < 1.15
+    assert said["noise"]["gamma"] < 1.3
+    assert max(row["chance"] for row in said.values()) < 1.3
     assert next(iter(said)) == "age"
+
+
+def test_one_standard_deviation_of_a_column_has_its_factor():
+    """CD4 moves the log odds by 1.95 for each standard deviation: a factor of 7."""
+    rng = np.random.default_rng(1)
+    cd4 = rng.normal(size=6_000)
+    treated = rng.random(6_000) < 1 / (1 + np.exp(-1.95 * cd4))
+    log = dprl.from_arrays(
+        episode=np.arange(6_000), state=np.column_stack((100 * cd4, rng.normal(size=6_000))),
+        action=np.where(treated, "treat", "wait"), reward=rng.random(6_000),
+        feature_names=["CD4", "noise"],
+    )  # fmt: skip
+    said = asked(log)
+    assert said["CD4"]["per_sd"] == pytest.approx(7, rel=0.2)
+    assert said["noise"]["per_sd"] < 1.2
+    words = yardstick_words(list(said.values()))
+    assert words.startswith("To compare: hiding CD4 alone would be Γ = ")
+    assert "for one standard deviation" in words
+
+
+@pytest.mark.parametrize("labels", [2, 25])
+def test_a_shuffled_column_is_at_its_own_level_of_chance(labels):
+    """With 25 labels a column of chance gives 1.3 and more; one of random numbers 1.1."""
+    ratios = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        ward, n = rng.integers(0, labels, 1_500), 1_500
+        log = dprl.from_arrays(
+            episode=np.arange(n), state=np.column_stack((rng.normal(size=n), ward)),
+            action=np.where(rng.random(n) < 0.5, "treat", "wait"), reward=rng.random(n),
+            feature_names=["x", "ward"], categorical=["ward"],
+        )  # fmt: skip
+        row = asked(log)["ward"]
+        ratios.append(np.log(row["gamma"]) / np.log(row["chance"]))
+        assert row["per_sd"] is None
+    assert 0.6 < np.mean(ratios) < 1.6
+
+
+def test_a_certificate_compares_its_strength_with_a_column_of_the_table():
+    rng = np.random.default_rng(0)
+    old = rng.random(3_000) < 0.5
+    drug = rng.random(3_000) < np.where(old, 0.3, 0.7)
+    frame = {
+        "episode": np.arange(3_000), "state": ["ill"] * 3_000, "old": old.astype(float),
+        "action": np.where(drug, "drug", "wait"),
+        "reward": (rng.random(3_000) < 0.4 + 0.3 * drug).astype(float),
+    }  # fmt: skip
+    names = {name: name for name in ("episode", "state", "action", "reward")}
+    log = dprl.from_frame(pd.DataFrame(frame), **names, also=["old"])
+    with pytest.warns(dprl.errors.BalanceWarning):
+        gated = dprl.gate(dprl.DPRLDiscrete(n_min=20, gamma=1.0), log, value_range=(0, 1))
+    (words,) = [note for note in gated.certificate.notes if note.startswith("To compare")]
+    assert "old, which is not in the state, is Γ = 2." in words
 
 
 def test_a_column_beside_the_state_is_measured_too():

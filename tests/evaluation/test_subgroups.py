@@ -82,8 +82,8 @@ def test_a_subgroup_is_its_own_evaluation():
         alone = dprl.evaluate(
             NEW, part, gamma=1, behavior=chance[: part.n_steps], draws=2, values=False
         )
-        assert row.difference == pytest.approx(alone["WPDIS"]["difference"], abs=1e-12)
-    assert whole.subgroups.estimator == "WPDIS"
+        assert row.difference == pytest.approx(alone["WIS"]["difference"], abs=1e-12)
+    assert whole.subgroups.estimator == "WIS"
 
 
 def test_what_the_state_leaves_out_is_no_gain_of_a_subgroup():

@@ -44,7 +44,7 @@ def test_each_row_is_what_fitting_and_evaluating_gives(care, swept):
         assert row["changes"] == alone.summary()["changes"]
         assert row["confirmations"] == alone.summary()["confirmations"]
         for key in ("difference", "difference_low", "difference_high"):
-            assert row[key] == found["DR"][key]
+            assert row[key] == found[found.headline][key]
         assert row["ess_differs"] == found.facts["ess_differs"]
         assert row["deferred"] == pytest.approx(1 - found.facts["spoken"])
     assert len(swept) == 4
@@ -348,7 +348,9 @@ def test_weights_that_miss_their_tail_pass_no_rule():
             reward=[-1.0] * 280 + ([0.0] * 9 + [-1.0]) * 120,
         )
 
-    by_weight = dprl.sweep(Always(), log("a"), log("b"), n_min=[1], values=False, draws=50)
+    by_weight = dprl.sweep(
+        Always(), log("a"), log("b"), n_min=[1], values=False, draws=50, estimator="WPDIS"
+    )
     row = by_weight.rows[0]
     assert row["difference_low"] > 0.2
     assert min(row["ess"], row["ess_differs"]) > 100
@@ -486,7 +488,7 @@ def test_plot_over_radii(walks):
     )
     figure = found.plot()
     assert figure.axes[0].get_xlabel() == "radius"
-    assert found.estimator == "WPDIS"
+    assert found.estimator == "WIS"
 
 
 def test_certificates_and_progress(care):
@@ -557,7 +559,7 @@ def test_any_setting_can_be_varied(care):
 def test_settings_without_n_min_words_and_numbers(care):
     """Of Confident, and of rivals that have no n_min; those that share work are fitted together."""
     _, train, valid = care
-    learner = dprl.Confident(gamma=1.0, splits=0, check=False)
+    learner = dprl.Confident(gamma=1.0, promise=False, splits=0, check=False)
     found = dprl.sweep(
         learner, train, valid, params={"risk": [0.01, 0.3], "evidence": ["model", "returns"]},
         draws=20, values=False,
@@ -565,8 +567,9 @@ def test_settings_without_n_min_words_and_numbers(care):
     assert found.varied == ("evidence", "risk")
     for row, policy in zip(found.rows, found.policies, strict=True):
         alone = dprl.Confident(
-            gamma=1.0, splits=0, check=False, risk=row["risk"], evidence=row["evidence"]
-        )
+            gamma=1.0, promise=False, splits=0, check=False, risk=row["risk"],
+            evidence=row["evidence"],
+        )  # fmt: skip
         assert policy.digest() == alone.fit(train).digest()
     found.plot()
     rivals = dprl.sweep(

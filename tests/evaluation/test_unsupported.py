@@ -41,7 +41,7 @@ def test_what_somebody_took_keeps_its_interval(care):
     _, train, test = care
     result = dprl.evaluate(dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train), test, draws=50)
     assert result.facts["unsupported"] == 0
-    assert np.isfinite(result["WIS"]["difference_low"])
+    assert np.isfinite(result["WDR"]["difference_low"])
     assert not [w for w in result.warnings if "nobody took" in w]
 
 

@@ -36,9 +36,9 @@ def added():
 def test_a_model_of_what_people_do_is_weighed_with_the_others(added):
     fitted = fit_nuisances(ward(), 1.0)
     assert fitted.losses["model"] == [
-        "logistic", "extra trees", "boosting", "shares", "stack", "shares alone",
+        "logistic", "products", "splines", "functions", "boosting", "shares", "stack", "shares alone",
     ]  # fmt: skip
-    assert fitted.losses["weight"][3] < 0.2  # features tell much here
+    assert fitted.losses["weight"][5] < 0.2  # features tell much here
     few = fit_nuisances(ward(), 1.0, behavior_models=["shares"])
     assert few.losses["model"] == ["shares", "stack", "shares alone"]
 
@@ -55,7 +55,7 @@ def test_evaluation_and_learners_use_it(added):
     train, test = ward(seed=0), ward(seed=1)
     policy = dprl.CallablePolicy(lambda x: np.ones(len(x), int), actions=(0, 1))
     result = dprl.evaluate(policy, test, gamma=1.0, draws=20, values=False)
-    assert result.facts["behavior"] == "4 models weighed, 5 folds by group"
+    assert result.facts["behavior"] == "6 models weighed, 5 folds by group"
     rules = dprl.Rules(gamma=1.0, n_min=20).fit(train)
     assert rules.actions == train.actions
 

@@ -52,7 +52,7 @@ def test_in_a_large_log_a_model_without_weight_answers_for_one_fold(monkeypatch,
     assert (raced.b == alone.b).all()
     good, bad, stack, _ = raced.losses.to_dicts()
     assert (good["weight"], bad["weight"]) == (1.0, 0.0)
-    assert good["log-loss"] == stack["log-loss"] < bad["log-loss"]
+    assert stack["log-loss"] <= good["log-loss"] < bad["log-loss"]
     assert "answered for the first fold only" in str(raced.losses)
 
 

@@ -74,7 +74,7 @@ def test_others_share_the_rest_in_proportion_to_the_estimate():
     np.testing.assert_array_equal(mixed.b[rows, log.action[:100]], p[:100])
     assert (mixed.b[99] == np.eye(3)[log.action[99]]).all()
     assert mixed.losses["model"] == [
-        "logistic", "extra trees", "boosting", "stack", "known on 33.3 % of rows", "shares alone",
+        "logistic", "products", "splines", "functions", "boosting", "stack", "known on 33.3 % of rows", "shares alone",
     ]  # fmt: skip
     assert mixed.source == "mixed"
     assert "known on 100 of 300 rows" in mixed.notes[0]
@@ -131,6 +131,19 @@ def test_estimated_ones_are_called_so():
     empty = fit_nuisances(trial(p=np.full(300, np.nan)), 1.0, folds=2)
     np.testing.assert_array_equal(empty.b, nuisances.b)
     assert empty.notes == nuisances.notes
+
+
+def test_a_lottery_of_four_arms_is_not_called_badly_calibrated():
+    """The taken arm has .25 exactly, the others share the rest: no bin but that of .25 happens."""
+    rng = np.random.default_rng(0)
+    n = 400
+    log = dprl.from_arrays(
+        episode=np.arange(n), state=rng.normal(size=(n, 2)), action=rng.choice(list("abcd"), n),
+        reward=rng.random(n), propensity=np.full(n, 0.25),
+    )  # fmt: skip
+    fitted = fit_nuisances(log, 1.0)
+    assert not [note for note in fitted.notes if "badly calibrated" in note]
+    assert fitted.losses["misplaced"][-2] == 0
 
 
 def test_chances_of_one_action_instead_of_the_action_taken_are_noticed():

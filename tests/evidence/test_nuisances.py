@@ -160,9 +160,12 @@ def test_in_the_null_world_the_logistic_model_gets_the_weight():
     _, b, fitted = null_fit()
     table = {line["model"]: line for line in fitted.losses}
     loss = {name: line["log-loss"] for name, line in table.items()}
-    assert loss["stack"] <= min(loss[m] for m in ("logistic", "extra trees", "boosting")) + 0.01
-    assert table["logistic"]["weight"] > 0.75
-    assert loss["logistic"] < loss["extra trees"] - 0.03
+    assert (
+        loss["stack"]
+        <= min(loss[m] for m in ("logistic", "products", "splines", "functions", "boosting")) + 0.01
+    )
+    assert table["logistic"]["weight"] > 0.6
+    assert loss["logistic"] < loss["boosting"] - 0.01
     assert loss["stack"] < loss["shares alone"] - 0.3
     assert table["stack"]["misplaced"] < 0.03
     assert np.sqrt(((fitted.b - b) ** 2).mean()) < 0.04
@@ -178,8 +181,8 @@ def test_where_trees_are_the_truth_they_get_the_weight():
     log = measured(groups=300, steps=10, state=x, action=action, reward=np.zeros(3000))
     losses = fit_nuisances(log, 1.0, value_model=DummyRegressor()).losses
     assert losses["weight"][0] < 0.1
-    best = min(losses["log-loss"][:3])
-    assert losses["log-loss"][3] <= best + 0.01
+    best = min(losses["log-loss"][:5])
+    assert losses["log-loss"][5] <= best + 0.01
     assert best < 0.45
 
 

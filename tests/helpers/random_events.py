@@ -155,12 +155,18 @@ def write_events(path, events):
             writer.writerow([e.subject, hours(e.time), hours(e.end), hours(e.known), e.code, value])
 
 
+FOREVER = float("inf")
+
+
 def random_table(rng, path):
-    table = []
-    for i in range(rng.randint(2, 6)):
-        start = rng.randint(0, 40) * HALF
+    table, over = [], {}  # stays of one subject may touch, and do not overlap
+    for i in range(rng.randint(2, 9)):
+        who = f"p{rng.randint(0, 5) if i else 0}"
+        start = max(rng.randint(0, 40) * HALF, over.get(who, 0))
         finish = None if rng.random() < 0.2 else start + rng.randint(0, 30) * HALF
-        table.append((f"stay{i}", f"p{rng.randint(0, 5)}", start, finish))
+        if over.get(who, 0) is not FOREVER:
+            over[who] = FOREVER if finish is None else finish
+            table.append((f"stay{i}", who, start, finish))
     with open(path, "w", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(["episode", "subject", "start", "end"])

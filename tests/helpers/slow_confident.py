@@ -72,9 +72,10 @@ class Slow:
     """The model of some episodes, and what can be said in it.
 
     cut: the episodes that were cut: their last row says only where they were last seen.
+    twice: whether each trajectory counts for two, as in a half that must choose as the whole does.
     """
 
-    def __init__(self, episodes, groups, S, A, gamma, cut=()):
+    def __init__(self, episodes, groups, S, A, gamma, cut=(), twice=False):
         self.S, self.A, self.gamma, self.episodes = S, A, gamma, len(episodes)
         self.seen = [[[] for _ in range(A)] for _ in range(S)]  # (r, s') of every visit, S for END
         behind = [[set() for _ in range(A)] for _ in range(S)]
@@ -86,7 +87,7 @@ class Slow:
                 self.seen[s][a].append((r, following))
                 behind[s][a].add(group)
         self.n = np.array([[len(x) for x in row] for row in self.seen], float)
-        self.m = np.array([[len(x) for x in row] for row in behind])
+        self.m = np.array([[len(x) for x in row] for row in behind]) * (2 if twice else 1)
         self.visits = self.n.sum(axis=1)
         self.b = np.full((S, A), 1 / A)
         self.R, self.P = np.zeros((S, A)), np.zeros((S, A, S))
@@ -99,13 +100,26 @@ class Slow:
                     if following < S:
                         self.P[s, a, following] += 1 / self.n[s, a]
 
+    def stuck(self, choice):
+        """Where a policy never comes to an end, however long one waits."""
+        left = np.ones(self.S)
+        for _ in range(self.S + 1):
+            end = [
+                1 - self.gamma + self.gamma * (1 - self.P[s, a] @ (left > 0))
+                if (a := choice[s]) >= 0
+                else 1 - self.gamma * self.b[s] @ self.P[s] @ (left > 0)
+                for s in range(self.S)
+            ]
+            left = np.where(np.array(end) > 1e-12, 0.0, left)
+        return left > 0
+
     def evaluate(self, choice):
         return SlowPolicy(self, np.asarray(choice))
 
-    def choose(self, risk, eligible):
+    def choose(self, risk, eligible, always=False):
         """The chosen policy, its gain (estimate, se, df) and its doubt; None where it defers."""
         usual = self.evaluate([-1] * self.S)
-        best, low = (usual, None, None), 0.0
+        best, low = (usual, None, None), -1e300 if always else 0.0
         for doubt in DOUBTS:
             policy = self.iterate(doubt, eligible)
             if (policy.choice < 0).all():
@@ -141,6 +155,9 @@ class Slow:
                     choice[s] = at
             if (choice == policy.choice).all():
                 return policy
+            stuck = self.stuck(choice)
+            if stuck.any():  # begun again without the states that never come to an end
+                return self.iterate(doubt, eligible & ~stuck[:, None])
             policy = self.evaluate(choice)
         raise AssertionError("it did not settle")
 
@@ -250,3 +267,46 @@ class SlowPolicy:
         df = total**2 / share if share else 1e6
         most = max((model.m[s, self.choice[s]] for s in range(S) if self.choice[s] >= 0), default=0)
         return estimate, np.sqrt(total), max(min(df, most - 1, 1e6), 1.0)
+
+
+def weighted_gain(episodes, S, A, gamma, choice, rows, starts):
+    """The gain of a choice where each visit and each start counts as much as its weight says."""
+    n, R, P = np.zeros((S, A)), np.zeros((S, A)), np.zeros((S, A, S))
+    start = np.zeros(S)
+    weight = iter(rows)
+    for episode, first in zip(episodes, starts, strict=True):
+        start[episode[0][0]] += first
+        for t, (s, a, r) in enumerate(episode):
+            w = next(weight)
+            n[s, a] += w
+            R[s, a] += w * r
+            if t + 1 < len(episode):
+                P[s, a, episode[t + 1][0]] += w
+    R, P = R / np.maximum(n, 1e-300), P / np.maximum(n, 1e-300)[..., None]
+    visits = n.sum(axis=1, keepdims=True)
+    b = np.where(visits > 0, n / np.maximum(visits, 1e-300), 1 / A)
+    values = []
+    for chosen in (choice, [-1] * S):
+        pi = np.array([np.eye(A)[a] if a >= 0 else b[s] for s, a in enumerate(chosen)])
+        M = np.linalg.inv(np.eye(S) - gamma * np.einsum("sa,sat->st", pi, P))
+        values.append(start @ M @ (pi * R).sum(axis=1) / start.sum())
+    return values[0] - values[1]
+
+
+def influences(episodes, groups, S, A, gamma, choice, h=1e-4):
+    """What each visit and each start adds to the gain, by differences; and the sums over groups."""
+    rows, starts = np.ones(sum(map(len, episodes))), np.ones(len(episodes))
+    group_of = [g for e, g in zip(episodes, groups, strict=True) for _ in e] + list(groups)
+    adds = []
+    for weights in (rows, starts):
+        for i in range(len(weights)):
+            ends = []
+            for step in (h, -h):
+                weights[i] = 1 + step
+                ends.append(weighted_gain(episodes, S, A, gamma, choice, rows, starts))
+            weights[i] = 1.0
+            adds.append((ends[0] - ends[1]) / (2 * h))
+    adds = np.array(adds)
+    names = sorted(set(groups))
+    sums = np.array([sum(x for x, g in zip(adds, group_of, strict=True) if g == k) for k in names])
+    return adds, sums

@@ -85,7 +85,12 @@ def episodes_of(events, spec, table):
             word = spec.episodes.ended or "terminal"
             open_end = finish is None
             stop = max(start, last.get(who) or start) if open_end else finish
-            rows.append([name, who, start, stop, True, "cut" if open_end else word])
+            follows = any(
+                other[1] == who and other[0] != name and other[2] == stop
+                and (other[2], other[3] or stop) > (start, stop)
+                for other in table
+            )  # fmt: skip
+            rows.append([name, who, start, stop, not follows, "cut" if open_end else word])
     for who in subjects if by != "table" else ():
         mine = [e for e in events if e.subject == who and e.time is not None]
         if by == "code":
@@ -117,7 +122,8 @@ def episodes_of(events, spec, table):
             and row[2] < e.time <= row[3]
         )  # fmt: skip
         if ends:
-            row[3], row[4], row[5] = ends[0][0], True, spec.ends[ends[0][1]].ended
+            row[4] = row[4] or ends[0][0] < row[3]  # the next may begin there
+            row[3], row[5] = ends[0][0], spec.ends[ends[0][1]].ended
         if spec.clock.horizon and row[3] - row[2] > span(spec.clock.horizon):
             row[3], row[4], row[5] = row[2] + span(spec.clock.horizon), False, "cut"
     return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import subprocess
@@ -126,11 +127,50 @@ def test_litter_of_a_killed_run_is_removed_by_the_next(tmp_path):
     forgotten = tmp_path / "tmp_.b.csv.00000000-1-00000001.part"  # did, days ago
     forgotten.touch()
     os.utime(forgotten, (time.time() - 9e4,) * 2)
-    other = tmp_path / ".notes.part"  # not ours
-    other.touch()
+    others = [
+        tmp_path / name for name in (".notes.part", ".film.download.part", ".x.abc_1234.part")
+    ]
+    for other in others:  # not ours, however old they are
+        other.write_text("mine")
+        os.utime(other, (time.time() - 9e5,) * 2)
+    planted = tmp_path / ".c.csv.00000000-1-00000002.set"  # of an earlier version, or made by hand
+    planted.write_text(json.dumps([[".notes.part", "b.csv"]]))
+    link = tmp_path / f".d.{mine.name.split('.')[-2].split('-')[0]}-999999999-00000003.part"
+    link.symlink_to(others[0])
     with replacing(tmp_path / "b.csv") as part:
         part.write_text("whole")
-    assert set(tmp_path.iterdir()) == {tmp_path / "b.csv", mine, foreign, other}
+    assert set(tmp_path.iterdir()) == {tmp_path / "b.csv", mine, foreign, planted, link, *others}
+    assert [other.read_text() for other in others] == ["mine"] * 3
+    assert (tmp_path / "b.csv").read_text() == "whole"
+
+
+def test_rows_of_a_killed_run_do_not_stay_in_the_place_for_temporary_files(tmp_path):
+    """Identifiers are in them: the next run removes them, and nothing else."""
+    (tmp_path / "log.csv").write_text("e,t,s,a,r\nAnn,0,x,y,1\nBen,0,x,y,0\n")
+    code = (
+        "import duckdb, os, signal, dprl\n"
+        "duckdb.sql(\"COPY (FROM 'log.csv') TO 'log.parquet' (FORMAT parquet)\")\n"
+        "dprl.check('log.csv', **dict(episode='e', time='t', state='s', action='a', reward='r'))\n"
+        "parts = dprl.scan('log.parquet', episode='e', time='t', state='s', action='a', reward='r',\n"
+        "                  folder='room')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    room = tmp_path / "room"
+    room.mkdir()
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False)
+    (left,) = room.iterdir()
+    host = left.name.split("-")[2]
+    kept = [room / name for name in (
+        f"dprl-parts-{host}-{os.getpid()}-abc", "dprl-parts-00000000-999999999-abc", "dprl-parts-old",
+        f"my-dprl-parts-{host}-999999999-abc",
+    )]  # fmt: skip
+    for folder in kept:
+        folder.mkdir()
+    columns = {"episode": "e", "time": "t", "state": "s", "action": "a", "reward": "r"}
+    with dprl.scan(tmp_path / "log.parquet", **columns, folder=room) as parts:
+        assert parts.facts.n_episodes == 2
+        assert not left.exists()
+    assert set(room.iterdir()) == set(kept)
 
 
 def test_long_names_can_be_written(tmp_path):

@@ -8,14 +8,15 @@ import warnings
 import numpy as np
 import pytest
 from scipy import stats
-from slow_confident import Slow, log_of, random_visits
+from slow_confident import Slow, influences, log_of, random_visits
 from threadpoolctl import threadpool_limits
 
 import dprl
 from conftest import to_log
 from dprl import envs
 from dprl._core.inference import contrast_of
-from dprl.errors import CutWarning, LogError, ParameterError, PlanError, StateWarning
+from dprl.envs import hard
+from dprl.errors import CutWarning, LogError, ParameterError, StateWarning
 from dprl.evidence.excursions import excursions
 from dprl.learners import confident
 from dprl.logs.log import deal
@@ -26,9 +27,9 @@ CARE = envs.care_pathway()
 ARRAYS = ("choice", "allowed", "advantage", "advantage_se", "planned", "n", "m", "Q", "V", "steps")
 
 
-def fit(log, gamma=1.0, **settings):
-    """A fit without the check of the state, which the tests of its own cover."""
-    return dprl.Confident(gamma=gamma, check=False, **settings).fit(log)
+def fit(log, gamma=1.0, promise=False, **settings):
+    """A fit without promise and check of the state, which tests of their own cover."""
+    return dprl.Confident(gamma=gamma, promise=promise, check=False, **settings).fit(log)
 
 
 def same(one, other, names=ARRAYS):
@@ -73,30 +74,50 @@ def test_the_whole_fit_equals_the_oracle(seed):
     assert (policy.gain is None) == (gain is None)
     if gain is None:
         return
-    numbers = [policy.gain[name] for name in ("estimate", "se", "df")]
+    numbers = [policy.gain[name] for name in ("estimate", "se_by_visits", "df")]
     assert numbers == pytest.approx(gain, rel=1e-9)
     assert policy.gain["doubt"] == doubt
-    # the bound: groups are divided, one half chooses and the other judges
+    # groups in the standard error: derivatives of the gain by the weight of every visit and start
+    adds, sums = influences(*visits, 0.9, policy.choice.tolist())
+    G = len(sums)
+    together = max((sums**2).sum() * G / (G - 1) - (adds**2).sum(), 0)
+    assert policy.gain["se"] == pytest.approx(np.sqrt(gain[1] ** 2 + together), rel=1e-5)
+    # the bound: groups are divided, one half chooses as daringly as the whole, the other judges
     names = sorted(set(groups))
     t = []
-    for i in range(3):
+    for i in range(6):
         first = deal(len(names), 0.5, i)
         halves = []
         for side in (first, ~first):
             here = {names[g] for g in np.flatnonzero(side)}
             chosen = [e for e in range(len(episodes)) if groups[e] in here]
             halves.append(
-                Slow([episodes[e] for e in chosen], [groups[e] for e in chosen], S, A, 0.9)
+                Slow(
+                    [episodes[e] for e in chosen], [groups[e] for e in chosen], S, A, 0.9, (), True
+                )
             )
         for one, other in (halves, halves[::-1]):
-            half, its_gain, _ = one.choose(0.1, one.m >= 2)
+            half, its_gain, _ = one.choose(0.1, one.m >= 2, always=True)  # 2 · 1, n_min / 2
             if its_gain is not None:
                 t.append((its_gain[0] - other.brings(half.choice)) / its_gain[1])
     assert policy.gain["halves"] == len(t)
     assert policy.gain["optimism"] == (pytest.approx(np.mean(t), abs=1e-6) if t else None)
     off = max(np.mean(t), 0) if t else 0.0
     quantile = stats.t.ppf(1 - 0.1 / len(DOUBTS), gain[2])
-    assert policy.gain["low"] == pytest.approx(gain[0] - (off + quantile) * gain[1], rel=1e-6)
+    low = gain[0] - off * gain[1] - quantile * policy.gain["se"]
+    assert policy.gain["low"] == pytest.approx(low, rel=1e-6)
+    # a promise compares lower ends at the level of the bound, and issues if that is above 0
+    promised = fit(log_of(*visits), 0.9, risk=0.1, n_min=2, promise=True)
+    expected, gain, doubt = slow.choose(0.1 / len(DOUBTS), slow.m >= 2, always=True)
+    if promised.gain is not None:
+        assert promised.gain["low"] > 0
+        assert promised.gain["doubt"] == doubt
+        assert np.array_equal(promised.choice, expected.choice)
+    else:
+        assert (promised.choice == -1).all()
+        withheld = promised.provenance.get("withheld")
+        assert (withheld is None) == (gain is None)
+        assert withheld is None or withheld["low"] is None or withheld["low"] <= 0
 
 
 @pytest.mark.parametrize("evidence", ["excursions", "returns"])
@@ -362,7 +383,7 @@ def test_bootstrap_equals_the_oracle_that_leaves_out_the_last_row():
         compared += 1
         if gain is not None:
             assert policy.gain["estimate"] == pytest.approx(gain[0], rel=1e-9)
-            assert policy.gain["se"] == pytest.approx(gain[1], rel=1e-9)
+            assert policy.gain["se_by_visits"] == pytest.approx(gain[1], rel=1e-9)
             spoke += 1
     assert compared >= 15
     assert spoke >= 8
@@ -392,10 +413,10 @@ def test_bootstrap_leaves_out_whole_episodes_of_which_the_end_is_not_known(shops
     assert policy.act(["s"]) == ["new"]
     assert same(policy, rest)
     assert policy.gain == rest.gain
-    assert len(shops) == 2 * 7
+    assert len(shops) == 2 * 13
     for model in shops:  # counts of trajectories and the model are of the same episodes
         assert ((model.groups > 0) == (model.table.n > 0)).all()
-        assert (model.groups <= model.table.n).all()
+        assert (model.groups <= 2 * model.table.n).all()  # in a half each counts for two
         assert model.table.start.sum() in (24, 12)
 
 
@@ -437,24 +458,27 @@ def test_every_episode_cut_at_once_is_refused():
 # -- without discount ------------------------------------------------------------------------------
 
 
-def test_circling_at_a_profit_is_refused_and_a_discount_helps():
+def test_what_circles_at_a_profit_is_deferred_with_a_note_and_a_discount_helps():
     stays = [[("s", "stay", 1.0), ("s", "stay", 1.0), ("s", "go", 0.0)]] * 6
-    with pytest.raises(PlanError) as caught:
-        fit(to_log(stays))
-    assert caught.value.what
-    assert caught.value.where
-    assert caught.value.do
-    assert fit(to_log(stays), 0.9, risk=0.1).act(["s"]) == ["stay"]
+    policy = fit(to_log(stays))
+    assert policy.act(["s"]) == [dprl.DEFER]
+    assert policy.provenance["circles"] == 1
+    assert any("In 1 state the policy defers because, without" in words for words in policy.stated)
+    discounted = fit(to_log(stays), 0.9, risk=0.1)
+    assert discounted.act(["s"]) == ["stay"]
+    assert "circles" not in discounted.provenance
 
 
-def test_halves_in_which_a_choice_circles_do_not_stop_a_fit():
-    stopped = 0
-    for seed in (14, 42, 92, 171, 253):  # random logs of which a half circles at a profit
-        policy = fit(log_of(*random_visits(seed)), risk=0.1, n_min=2)
-        stopped += policy.gain is not None and policy.gain["halves"] < 6
+def test_logs_without_discount_are_fitted_and_say_where_they_defer():
+    noted = 0
+    for seed in (8, 114, 160, 257, *range(12)):
+        policy = fit(log_of(*random_visits(seed)), risk=0.3, n_min=2)
+        circling = policy.provenance.get("circles", 0)
+        assert sum("never comes to an end" in words for words in policy.stated) == (circling > 0)
+        noted += circling > 0
         if policy.gain is not None and policy.gain["optimism"] is not None:
-            assert abs(policy.gain["optimism"]) < 20
-    assert stopped >= 3
+            assert abs(policy.gain["optimism"]) < 50
+    assert noted >= 2
 
 
 # -- settings --------------------------------------------------------------------------------------
@@ -464,6 +488,7 @@ BAD = [
     {"risk": 0}, {"risk": 0.6}, {"risk": float("nan")}, {"risk": -0.1}, {"risk": "0.01"},
     {"risk": True}, {"n_min": 1}, {"n_min": 2.5}, {"n_min": float("nan")}, {"n_min": None},
     {"evidence": "x"}, {"evidence": None}, {"splits": -1}, {"splits": 1.5}, {"splits": True},
+    {"promise": 1}, {"promise": None}, {"worst": float("nan")}, {"worst": "low"},
     {"veto": 1}, {"veto": "yes"}, {"check": None}, {"cut": "keep"}, {"seed": -1}, {"seed": 0.5},
 ]  # fmt: skip
 
@@ -504,7 +529,7 @@ def test_fit_each_equals_a_fit_of_each_setting(evidence, tmp_path):
     settings = [
         {}, {"risk": 0.2}, {"n_min": 10, "splits": 1}, {"veto": True}, {"splits": 0},
     ]  # fmt: skip
-    learner = dprl.Confident(gamma=1.0, evidence=evidence, check=False)
+    learner = dprl.Confident(gamma=1.0, evidence=evidence, promise=False, check=False)
     for i, (policy, setting) in enumerate(
         zip(learner.fit_each(log, settings), settings, strict=True)
     ):
@@ -564,17 +589,20 @@ def test_sentences_about_the_gain(sure):
         f"In the maximum-likelihood model of the log the policy brings "
         f"{policy.gain['estimate']:+.3g} over usual practice (standard error "
         f"{policy.gain['se']:.2g}); choosing and judging on different halves, at least "
-        f"{policy.gain['low']:+.3g} with confidence 99 % (large-sample)."
+        f"{policy.gain['low']:+.3g} with confidence 95 % (large-sample), unless something that has "
+        f"not happened in {policy.gain['cases']} cases happens."
     )
     assert "Markov property" in assumes
     assert checked.startswith("No sign that the past tells more")
     without = fit(log, splits=0)
     assert without.gain["low"] is None
     assert without.stated[0].endswith("; that pays nothing for having chosen it.")
-    assert len(without.stated) == 2  # nothing was checked
-    assert str(without).count("\n") == 2
+    assert without.stated[1].startswith("Nothing is promised")
+    assert len(without.stated) == 3  # nothing was checked
+    assert str(without).count("\n") == 3
     for evidence, words in (("excursions", "about the other states"), ("returns", "whole returns")):
-        (only,) = fit(log, evidence=evidence).stated
+        nothing, only = fit(log, evidence=evidence, promise=True).stated
+        assert nothing.endswith("nothing is promised of the policy as a whole.")
         assert words in only
 
 
@@ -586,12 +614,20 @@ def test_sentences_where_the_bound_is_below_zero_or_no_half_was_sure():
             above, asked = policy.gain["low"] > 0, policy.gain["halves"] > 0
             words[above, asked] = policy.stated[0], policy.gain
     first, gain = words[False, True]
-    assert f"no gain with confidence 95 % (lower end {gain['low']:+.3g}) (large-sample)." in first
+    assert f"no gain with confidence 95 % (lower end {gain['low']:+.3g}) (large-sample)," in first
     assert "choosing and judging on different halves" in first
-    first, gain = next(words[above, False] for above in (True, False) if (above, False) in words)
-    assert gain["optimism"] is None
-    assert "no half of the log chose anything that the other could judge" in first
-    assert "choosing and judging on different halves" not in first
+    # a division after which neither half has both actions
+    short = to_log([[("s", "new", 1.9)], [("s", "new", 2.0)], [("s", "old", 0.0)]])
+    seed = next(i for i in range(99) if len(set(deal(3, 0.5, i)[:2])) == 1)
+    settings = {"risk": 0.4, "n_min": 2, "splits": 1, "seed": seed}
+    policy = fit(short, **settings)
+    assert policy.gain["optimism"] is None
+    assert "no half of the log chose anything that the other could judge" in policy.stated[0]
+    assert "choosing and judging on different halves" not in policy.stated[0]
+    short = to_log([[("s", "new", 1.99)], [("s", "new", 2.0)], [("s", "old", 0.0)]] * 1)
+    promised = fit(short, **{**settings, "risk": 0.5, "promise": True})
+    assert promised.act(["s"]) == [dprl.DEFER]
+    assert promised.provenance["withheld"]["halves"] == 0
 
 
 def test_columns_reasons_and_order(sure):
@@ -623,6 +659,81 @@ def test_columns_reasons_and_order(sure):
     assert never.kind == "defer"
 
 
+# -- the promise -----------------------------------------------------------------------------------
+
+
+def test_with_a_promise_a_policy_is_issued_only_if_its_bound_is_above_0():
+    issued = withheld = 0
+    for seed in range(12):
+        log = CARE.sample(150, seed=seed)
+        policy, free = fit(log, promise=True), fit(log, risk=0.05)
+        if policy.gain is None:
+            assert (policy.choice == -1).all()
+            if "withheld" in policy.provenance:
+                withheld += 1
+                assert policy.provenance["withheld"]["low"] <= 0
+                assert policy.stated[0].startswith("Nothing is issued, because no gain is sure. In")
+                assert free.gain is not None
+        else:
+            issued += 1
+            assert policy.gain["low"] > 0
+            assert not any("Nothing is promised" in words for words in policy.stated)
+        assert free.gain is None or free.stated[1].startswith("Nothing is promised")
+    assert issued >= 3
+    assert withheld >= 1
+
+
+def test_a_promise_needs_divisions():
+    with pytest.raises(ParameterError, match="promise=True needs a bound, and splits=0") as caught:
+        dprl.Confident(gamma=1.0, splits=0)
+    assert "promise=False" in caught.value.do
+    assert not dprl.Confident(gamma=1.0, splits=0, evidence="returns").promising
+
+
+def patients(seed, n=60, each=20, mean=0.0):
+    """Patients who answer differently to the one of two actions; episodes of one step."""
+    rng = np.random.default_rng(seed)
+    group = np.repeat(np.arange(n), each)
+    action = (rng.random(n * each) < 0.3).astype(int)
+    effect = rng.normal(mean, 1.0, n)
+    reward = effect[group] * action + rng.normal(size=n * each)
+    return {"episode": np.arange(n * each), "state": np.zeros(n * each, int), "action": action,
+            "reward": reward, "group": group}  # fmt: skip
+
+
+def test_episodes_of_one_patient_are_not_independent():
+    columns = patients(0, mean=1.0)
+    grouped = fit(dprl.from_arrays(**columns), risk=0.5)
+    alone = fit(dprl.from_arrays(**columns | {"group": columns["episode"]}), risk=0.5)
+    assert grouped.gain["se_by_visits"] == pytest.approx(alone.gain["se_by_visits"])
+    # 60 answers with standard deviation 1 and b = .3: the standard error of their mean, times .7
+    assert grouped.gain["se"] > 1.8 * alone.gain["se"]
+    assert grouped.gain["se"] == pytest.approx(0.7 / np.sqrt(60), rel=0.35)
+
+
+def test_what_has_not_happened_is_taken_off_with_the_lowest_return():
+    rng = np.random.default_rng(3)
+    episodes = [[("s", "new", float(r))] for r in rng.normal(1.0, 0.3, 40)]
+    episodes += [[("s", "old", float(r))] for r in rng.normal(0.0, 0.3, 120)]
+    log = to_log(episodes)
+    plain, safe = fit(log, promise=True), fit(log, promise=True, worst=-5.0)
+    assert plain.act(["s"]) == safe.act(["s"]) == ["new"]
+    # ln(2/.05) · w (1 - b) (Q - worst) / m, with w = 1, b = 1/4, m = 40
+    off = np.log(40) * 0.75 * (safe.Q[0, 0] + 5) / 40
+    assert safe.gain["unseen"] == pytest.approx(off)
+    at = [stats.t.ppf(1 - x / 7, plain.gain["df"]) for x in (0.05, 0.025)]
+    less = off + (at[1] - at[0]) * plain.gain["se"]
+    assert safe.gain["optimism"] == pytest.approx(plain.gain["optimism"])
+    assert safe.gain["low"] == pytest.approx(plain.gain["low"] - less)
+    assert "though a return of -5 may happen that has not happened yet." in safe.stated[0]
+    nothing = fit(log, promise=True, worst=-60.0)
+    assert nothing.act(["s"]) == [dprl.DEFER]
+    assert nothing.provenance["withheld"]["unseen"] > 1
+    with pytest.raises(ParameterError, match="the log has one of -0") as caught:
+        fit(log, worst=0.0)
+    assert caught.value.argument == "worst"
+
+
 # -- a state that hides something ------------------------------------------------------------------
 
 DELAYED = envs.delayed()
@@ -635,7 +746,9 @@ def drugs(policy):
 
 def test_a_hidden_delay_is_noticed_unless_whole_returns_are_compared():
     log = DELAYED.sample(200, seed=300_000)
-    with pytest.warns(StateWarning, match="The state is not enough"):
+    with pytest.warns(
+        StateWarning, match="The state is not enough.*This is a test: it says so of up to 5 %"
+    ):
         policy = dprl.Confident(gamma=1.0).fit(log)
     assert policy.provenance["markov"]["ok"] is False
     assert policy.stated[0].startswith("If the state were enough (it is not, see below), in the")
@@ -663,7 +776,7 @@ def test_the_veto_strikes_what_first_visits_contradict():
 def test_a_policy_that_changes_less_is_taken_where_that_costs_little():
     log = dprl.envs.care_pathway().sample(2_000, seed=300_001)
     policies = list(
-        dprl.Confident(gamma=1.0, splits=0, check=False).fit_each(
+        dprl.Confident(gamma=1.0, promise=False, splits=0, check=False).fit_each(
             log, [{}, {"keep": 1.0}, {"keep": 0.9}, {"keep": 0.1}]
         )
     )
@@ -714,6 +827,26 @@ def test_where_the_rare_action_brings_nothing_it_is_rarely_suggested(less, often
     assert spoke <= often * logs  # measured: 27 and 39
     assert worse <= 6  # measured: 0 and 3
     assert overstated <= 2  # measured: 0 and 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["patients", "near ties", "wet chicken", "many states"])
+def test_a_promise_is_kept_in_worlds_that_punish(kind):
+    above = harmful = 0
+    worlds = {
+        "near ties": hard.near_ties, "wet chicken": hard.wet_chicken,
+        "many states": hard.null_states,
+    }  # fmt: skip
+    world = worlds[kind]() if kind in worlds else None
+    for seed in range(400_000, 400_040):
+        log = world.sample(300, seed=seed) if world else dprl.from_arrays(**patients(seed))
+        gamma = world.gamma if world else 1.0
+        policy = fit(log, gamma, promise=True, cut="terminal")
+        if policy.gain is not None:
+            truth = world.gain(policy).value if world else 0.0
+            above += policy.gain["low"] > truth
+            harmful += truth < -1e-9
+    assert max(above, harmful) <= 6  # .05 of 40, and 3 standard errors
 
 
 @pytest.mark.slow

@@ -43,12 +43,17 @@ def test_a_grid_of_settings(held, tmp_path):
 def test_confident(kind, evidence, held, tmp_path):
     log = ward_log(kind, episodes=60)
     source = held(log)
+    spoke = 0
     for cut in treatments(kind, dropped=False):
         learner = dprl.Confident(
-            gamma=0.9, risk=0.4, check=False, cut=cut, evidence=evidence, splits=2
-        )
-        one = bytes_of(learner.fit(log), tmp_path / "a")
+            gamma=0.9, risk=0.4, promise=cut != "terminal", worst=-1e3 if cut is None else None,
+            check=False, cut=cut, evidence=evidence, splits=2,
+        )  # fmt: skip
+        policy = learner.fit(log)
+        spoke += policy.gain is not None or "withheld" in policy.provenance
+        one = bytes_of(policy, tmp_path / "a")
         assert one == bytes_of(learner.fit(source), tmp_path / "b")
+    assert (spoke > 0) == (evidence == "model")
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "cut"])

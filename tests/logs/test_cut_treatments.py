@@ -118,7 +118,7 @@ def test_weights_repair_what_dropping_spoils():
 
 
 def test_weighted_returns_by_hand():
-    """G*_t = r_t + γ G*_{t+1} / (1 - c_t), whichever form the rewards have."""
+    """G*_t = r_t + γ (V + (G*_{t+1} - V) / (1 - c_t)), whichever form the rewards have."""
     log = fast_and_slow(300, 1)
     stay, gamma = 1 - chance_of_cut(log), 0.9
     to_go = treat_cut(log, gamma, "ipcw", reads="returns")
@@ -126,13 +126,53 @@ def test_weighted_returns_by_hand():
     assert not len(to_go.cut_episodes)
     assert not len(stepwise.cut_episodes)
     G, G_0 = returns(to_go, gamma), returns(stepwise, gamma)
+    dealt = np.random.default_rng(0).permutation(len(log.groups)) % FOLDS
+    usually = []  # fold → what comes from a step on, in the other folds
+    for fold in range(FOLDS):
+        others = [o for o in range(log.n_episodes) if dealt[log.group[o]] != fold]
+        V = dict.fromkeys(range(40), 0.0)
+        for step in range(int(log.lengths.max()) - 1, -1, -1):
+            there = [o for o in others if log.lengths[o] > step]
+            over = [log.lengths[o] == step + 1 and log.ended[o] != CUT for o in there]
+            rewards = [log.reward[log.starts[o] + step] for o in there]
+            V[step] = np.mean(rewards) + gamma * (1 - np.mean(over)) * V[step + 1] if there else 0.0
+        usually.append(V)
     for e in range(log.n_episodes):
+        V = usually[dealt[log.group[e]]]
         tail = 0.0
         for t in range(log.starts[e + 1] - 1, log.starts[e] - 1, -1):
-            last = t == log.starts[e + 1] - 1
-            tail = log.reward[t] + (0.0 if last else gamma * tail / stay[t])
+            usual = V[t - log.starts[e] + 1]
+            if t < log.starts[e + 1] - 1:
+                tail = log.reward[t] + gamma * (usual + (tail - usual) / stay[t])
+            else:
+                tail = log.reward[t] + gamma * usual * (log.ended[e] == CUT)
             assert G[t] == pytest.approx(tail, rel=1e-9)
         assert G_0[log.starts[e]] == pytest.approx(tail, rel=1e-9)
+
+
+def test_a_weighted_mean_stays_where_returns_can_be():
+    """Ten rewards of 1 are 10, however many episodes were cut and wherever."""
+    rng = np.random.default_rng(7)
+    seen = np.minimum(rng.geometric(0.1, 400), 10)
+    log = rows_of(*((e, e, [1.0] * int(k), "terminal" if k == 10 else "cut") for e, k in enumerate(seen)))  # fmt: skip
+    for reads in ("returns", "rewards"):
+        G = returns(treat_cut(log, 1.0, "ipcw", reads=reads), 1.0)
+        assert G[log.starts[:-1]] == pytest.approx(np.full(400, 10.0), rel=1e-12)
+    always = dprl.CallablePolicy(
+        lambda states: list(log.actions[:1]) * len(states), actions=log.actions
+    )
+    found = dprl.evaluate(always, log, gamma=1.0, cut="ipcw", draws=200, values=False)
+    ends = [found.behavior[name] for name in ("value", "low", "high")]
+    assert ends == pytest.approx([10.0] * 3, rel=1e-9)
+
+
+@pytest.mark.parametrize("reads", ["returns", "rewards"])
+def test_weights_are_right_on_average(reads):
+    """Over many logs, whatever usually comes after other decisions: the truth is .5 and .6."""
+    found = [by_first_action(treat_cut(fast_and_slow(300, s), 1.0, "ipcw", reads=reads)) for s in range(12)]  # fmt: skip
+    for name, truth in (("fast", 0.5), ("safe", 0.6)):
+        ours = [one[name] for one in found]
+        assert np.mean(ours) == pytest.approx(truth, abs=2.5 * np.std(ours) / np.sqrt(12))
 
 
 def test_chances_follow_step_state_and_features():
@@ -196,6 +236,13 @@ def test_what_nobody_was_followed_beyond_is_refused():
     ) as caught:
         treat_cut(log, 1.0, "ipcw", reads="returns")
     assert "follow_up=3, --follow-up 3" in caught.value.do
+    once = rows_of(*((e, e, [1.0], "cut" if e % 2 else "terminal") for e in range(20)))
+    for treat in (lambda: treat_cut(once, 1.0, "ipcw", reads="rewards"), lambda: once.followed(1)):
+        with pytest.raises(dprl.LogError, match="10 of 20 episodes were cut, and all have") as said:
+            treat()
+        assert "follow_up" not in str(said.value)
+    assert once.followed(2).n_episodes == 20  # still cut, and to be treated
+    assert len(once.followed(2).cut_episodes) == 10
     alone = rows_of((0, 0, [1.0, 1.0], "terminal"), (1, 0, [1.0], "cut"))
     with pytest.raises(dprl.LogError, match="estimated from other groups, and there is 1"):
         treat_cut(alone, 1.0, "ipcw", reads="returns")

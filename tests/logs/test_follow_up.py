@@ -1,6 +1,7 @@
 """A fixed time for which every episode is followed, and how an episode can end."""
 
 import datetime
+import decimal
 
 import numpy as np
 import pandas as pd
@@ -88,6 +89,40 @@ def test_windows_in_time(time, window, kept, cut):
 def test_windows_that_are_none(time, window, words):
     with pytest.raises(dprl.DprlError, match=words):
         stays(None if time is None else list(time), follow_up=window)
+
+
+FAR = {
+    "int8": ([-100, 20, 100], "121 units"), "int16": ([-30_000, 0, 30_000], "30001 units"),
+    "uint8": ([0, 100, 255], "101 units"), "int64": ([-(2**63), 1 - 2**63, 2**63 - 1], "2 units"),
+    "uint64": ([0, 1, 2**64 - 1], "1.5 units"), "float16": ([0, 100, 60_000], "100.5 units"),
+    "object": ([-100, 20, 100], "121 units"), "timedelta64[D]": ([0, 49, 300], "50 days"),
+    "datetime64[ns]": (["1700-01-01", "1700-01-02", "2024-01-01"], "2 days"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FAR)
+def test_times_of_every_type_are_far_enough_apart(kind):
+    times, window = FAR[kind]
+    log = dprl.from_arrays(
+        episode=[1] * 3,
+        state=[0] * 3,
+        action=[0, 1, 0],
+        reward=[1.0, 2, 3],
+        time=np.array(times, kind),
+    )
+    assert log.followed(window).n_steps == 2
+
+
+def test_durations_decimals_and_numbers_that_are_too_large():
+    given = {"episode": [1] * 3, "state": [0] * 3, "action": [0, 1, 0], "reward": [1.0, 2, 3]}
+    days = [datetime.timedelta(days=d) for d in (0, 49, 300)]
+    assert dprl.from_arrays(**given, time=days).followed("50 days").n_steps == 2
+    with pytest.raises(dprl.LogError, match="times are durations"):
+        dprl.from_arrays(**given, time=days).followed("50 units")
+    tenths = [decimal.Decimal(d) for d in ("0.1", "0.3", "9")]
+    assert dprl.from_arrays(**given, time=tenths).followed("1 units").n_steps == 2
+    with pytest.raises(dprl.LogError, match="too large for a time"):
+        dprl.from_arrays(**given, time=np.array([0, 1, 2**70], object))
 
 
 def test_a_window_cannot_grow():

@@ -120,11 +120,20 @@ def test_without_discount_and_without_an_end_it_says_so():
         [("t", "z", 0.0)],
     ] * 2
     learner = dprl.DPRLDiscrete(n_min=4, gamma=1.0, contrast=False)
-    with pytest.raises(dprl.PlanError, match="no allowed choice ever leads to an end") as caught:
-        learner.fit(to_log(episodes))
-    assert "plan=False" in str(caught.value)
+    policy = learner.fit(to_log(episodes))
+    assert policy.act(["s", "t"]) == [dprl.DEFER, dprl.DEFER]
+    assert not policy.allowed.any()
+    assert policy.provenance["circles"] == 2
+    assert "In 2 states the policy defers because, without discount" in str(policy)
     one_step = dprl.DPRLDiscrete(n_min=4, gamma=1.0, contrast=False, plan=False)
     assert one_step.fit(to_log(episodes)).act(["s", "t"]) == ["on", "on"]
+    # going round at a profit has no value either; elsewhere there is a plan all the same
+    pays = [[("s", "on", 1.0), ("s", "on", 1.0), ("s", "off", 0.0)]] * 4
+    other = [[("u", "a", 1.0)]] * 4 + [[("u", "b", 0.0)]] * 4
+    policy = learner.fit(to_log(pays + other))
+    assert policy.act(["s", "u"]) == [dprl.DEFER, "a"]
+    assert policy.provenance["circles"] == 1
+    assert "circles" not in learner.fit(to_log(other)).provenance
 
 
 def test_plans_of_many_states():

@@ -43,9 +43,10 @@ def test_the_plan_of_the_sites_is_that_of_the_pooled_log(seed, n, gamma, grouped
     group = np.repeat(np.arange(len(episodes)) // (3 if grouped else 1), list(map(len, episodes)))
     log = to_log(episodes, group=group)
     learner = dprl.DPRLDiscrete(n_min=2, gamma=gamma)
-    try:
-        pooled = learner.fit(log)
-    except dprl.PlanError:
+    pooled = learner.fit(log)
+    if "circles" in pooled.provenance:  # the sites counted for decision points that have no plan
+        with pytest.raises(dprl.PlanError):
+            learner.fit(dprl.merge_evidence(*two_rounds(log, n, seed, gamma=gamma)[1]))
         return
     ours = learner.fit(dprl.merge_evidence(*two_rounds(log, n, seed, gamma=gamma)[1]))
     for field in fields(pooled):
@@ -74,11 +75,11 @@ def test_order_and_tree_of_merges_do_not_show_and_files_give_it_back():
 
 
 def wandering(seed, states=5, chances=(0.5, 0.3, 0.2), episodes=150):
-    """Episodes that go anywhere: many decision points, with few groups between two of them."""
+    """Episodes that go anywhere, and nowhere twice: few groups between two decision points."""
     rng = np.random.default_rng(seed)
     return to_log([
-        [(int(rng.integers(states)), "abc"[rng.choice(len(chances), p=chances)], float(rng.random()))
-         for _ in range(5)]
+        [(int(s), "abc"[rng.choice(len(chances), p=chances)], float(rng.random()))
+         for s in rng.permutation(states)[:5]]
         for _ in range(episodes)
     ])  # fmt: skip
 

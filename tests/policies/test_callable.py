@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -181,3 +183,26 @@ def test_a_policy_of_ones_own_is_no_better_known(halves):
 
     found = judged(Own(), halves[0], gamma=1.0)
     assert [w for w in found.warnings if "cannot be told" in w]
+
+
+def test_a_distribution_of_ones_own_says_what_it_was_trained_on(tmp_path):
+    """Then its training log is refused, also after it was saved; without a word it is warned of."""
+    log = dprl.envs.care_pathway().sample(300, seed=0)
+    like = dprl.baselines.BC().fit(log)
+    facts = {
+        "states": like.states,
+        "actions": like.actions,
+        "parameters": {"gamma": 1.0},
+        "pi": like.pi,
+    }
+    own = dprl.StochasticPolicy(**facts, provenance={"by": "me"}, trained_on=log)
+    assert own.provenance["by"] == "me"
+    own.save(tmp_path / "own.dprl")
+    for policy in (own, replace(own), dprl.StochasticPolicy.load(tmp_path / "own.dprl")):
+        with pytest.raises(dprl.DprlError, match="learned from"):
+            dprl.evaluate(policy, log, draws=10)
+    silent = dprl.StochasticPolicy(**facts, provenance={})
+    warned = dprl.evaluate(silent, log, draws=10).warnings
+    assert any("StochasticPolicy" in words and "cannot be told" in words for words in warned)
+    none = dprl.StochasticPolicy(**facts, provenance={}, trained_on=[])
+    assert not any("cannot be told" in w for w in dprl.evaluate(none, log, draws=10).warnings)

@@ -8,7 +8,13 @@ import pytest
 import dprl
 from dprl.evidence.neighbors.engine import Engine
 from dprl.evidence.neighbors.metric import Metric
-from dprl.evidence.neighbors.net import core_points, greedy_net, net_size
+from dprl.evidence.neighbors.net import (
+    core_pairs,
+    core_points,
+    core_volume,
+    greedy_net,
+    net_size,
+)
 from dprl.evidence.neighbors.samples import Points
 from dprl.learners.continuous import DPRLContinuous
 from dprl.policies.points import compress, prune
@@ -145,8 +151,24 @@ def test_net_of_core_points(n_min):
         for i in range(len(points))
     ]
     assert core.tolist() == expected
-    M = net_size(engine, 1.0, n_min)
-    assert len(brute_net(points.z, 1.0, core)) == M
+    pairs = [
+        len(set(points.episode[near[i] & (points.action == points.action[i])])) >= n_min
+        for i in range(len(points))
+    ]
+    assert core_pairs(engine, 1.0, n_min).tolist() == pairs
+    nets = [brute_net(points.z, 1.0, np.array(pairs) & (points.action == a)) for a in range(3)]
+    assert net_size(engine, 1.0, n_min) == sum(map(len, nets))
+
+
+def test_the_volume_of_core_pairs_is_that_of_balls():
+    """On a line: two balls of one action that half overlap, one apart, one of another action."""
+    z, actions = np.array([0.0, 1.0, 9.0, 0.0]), [0, 0, 0, 1]
+    log = dprl.from_arrays(episode=range(4), state=z[:, None], action=actions, reward=[0.0] * 4)
+    engine = Engine.build(Points.of(log, RAW.fit(log), 0.9), 2)
+    assert net_size(engine, 1.0, 1) == 3
+    assert core_volume(engine, 1.0, 1) == pytest.approx(1.5 + 1 + 1, abs=0.05)
+    assert core_volume(engine, 1.0, 2) == pytest.approx(1.5, abs=0.05)  # each has the other near
+    assert core_volume(engine, 1.0, 3) == 0
 
 
 def test_a_net_may_have_more_centres_than_points_over_n_min():

@@ -136,7 +136,7 @@ def guesses():
 @functools.cache
 def label_hashes():
     """What all identifiers hash to without a key, as files once held it."""
-    return {f"{a:08x}" for a in overlap._labels(list(ALL)).tolist()}
+    return {f"{a:08x}" for a in overlap._labels(list(ALL), as_stored=True).tolist()}
 
 
 @functools.lru_cache(maxsize=1)
@@ -294,8 +294,8 @@ def test_export_on_the_command_line(run, tmp_path):
 
 def plain_sample(log):
     """The sample as files once held it: two plain hashes a group."""
-    label = overlap._labels(log.groups)
-    content = overlap.contents(log, np.arange(len(log.groups))) >> np.uint64(32)
+    label = overlap._labels(log.groups, as_stored=True)
+    content = overlap._first_contents(log) >> np.uint64(32)
     chosen = np.argsort(label, kind="stable")[:256]
     return [f"{a:08x}{b:08x}" for a, b in zip(label[chosen], content[chosen], strict=True)]
 

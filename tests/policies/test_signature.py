@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 import subprocess
 from pathlib import Path
@@ -95,8 +96,33 @@ def test_only_signed_policies_are_opened_where_that_is_required(path, key, monke
     with pytest.raises(dprl.PolicyError, match="not what was signed"):
         dprl.load(path)
     monkeypatch.setenv(REQUIRED, "no key")
-    with pytest.raises(dprl.DprlError, match="cannot be read as a public key"):
+    with pytest.raises(dprl.PolicyError, match="must be a key, or the whole path"):
         dprl.load(path)
+
+
+def test_a_key_is_a_key_and_never_a_file_of_that_name(path, key, tmp_path, monkeypatch):
+    """A folder that brings policy, signature and a file called like the required key."""
+    sign(path, key)
+    ours = base64.b64encode(b"Ed" + bytes(range(40))).decode().replace("/", "A")
+    monkeypatch.chdir(tmp_path)
+    Path(ours).write_text(PUBLIC.read_text())
+    for line in (ours, f" {ours}\n"):
+        with pytest.raises(dprl.PolicyError, match="no signature that holds"):
+            verify(path, PublicKey.read(line))
+    assert _run(["verify", str(path), "--key", ours]) == 1
+    monkeypatch.setenv(REQUIRED, ours)
+    with pytest.raises(dprl.PolicyError, match="no signature that holds"):
+        dprl.load(path)
+    monkeypatch.setenv(REQUIRED, ours[:-3])  # a line that lost its end is no file either
+    Path(ours[:-3]).write_text(PUBLIC.read_text())
+    with pytest.raises(dprl.PolicyError, match="not what minisign writes"):
+        dprl.load(path)
+    Path("ours.pub").write_text(PUBLIC.read_text())
+    monkeypatch.setenv(REQUIRED, "ours.pub")
+    with pytest.raises(dprl.PolicyError, match="the whole path"):
+        dprl.load(path)
+    monkeypatch.setenv(REQUIRED, str(Path("ours.pub").absolute()))
+    assert dprl.load(path).digest()
 
 
 def test_a_service_takes_over_only_what_is_signed(path, key):

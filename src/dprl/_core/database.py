@@ -56,6 +56,17 @@ def confine(
     con.execute("SET enable_external_access = false")
 
 
+def of_float(column: str) -> str:
+    """SQL of a column of type FLOAT as DOUBLE, in the decimals it stands for (`arrays.doubles`)."""
+    wide = f"CAST({column} AS DOUBLE)"
+    result = wide
+    for digits in (7, 6):
+        text = f"format('{{:.{digits}g}}', {wide})"
+        same = f"CAST({text} AS FLOAT) = {column}"
+        result = f"CASE WHEN {same} THEN CAST({text} AS DOUBLE) ELSE {result} END"
+    return f"CASE WHEN {column} = trunc({column}) THEN {wide} ELSE {result} END"
+
+
 def _outermost(folders: set[str]) -> set[str]:
     """Folders that lie in no other of them: early versions look at the nearest folder alone."""
     return {folder for folder in folders if not any(map(folders.__contains__, _above(folder)))}

@@ -20,7 +20,9 @@ import os
 import platform
 import re
 import secrets
+import shutil
 import stat
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +32,11 @@ from pathlib import Path
 from typing import IO
 
 from dprl.errors import DprlError, LogError, ParameterError
+
+try:
+    import fcntl
+except ImportError:  # not on this system: then only one process may write
+    fcntl = None  # type: ignore[assignment]
 
 # --- Too little memory or disk space: reported in three lines, and before the work where possible
 
@@ -259,8 +266,8 @@ STEPS = Steps()
 
 NAME = re.compile(r"(?:tmp_)?\..+\.([0-9a-f]{8})-(\d+)-[0-9a-f]{8}\.(part|old|set)")
 """A file that is being written (DuckDB writes to tmp_NAME first), or what earlier versions kept."""
-EARLIER = re.compile(r"(?:tmp_)?\..+\.[a-z0-9_]{8}\.part")
-"""Names that earlier versions used; they do not say who writes."""
+FOLDER = re.compile(r"dprl-[a-z0-9]+-([0-9a-f]{8})-(\d+)-.+")
+"""A folder for temporary files, which may hold rows of a log."""
 DAY = 86_400.0
 LONGEST = 120
 """Bytes of the name of a file that its temporary name repeats."""
@@ -293,24 +300,49 @@ def _alive(process: int) -> bool:
 
 
 def _left(path: Path) -> bool:
-    """Whether nobody writes this file any more."""
+    """Whether nobody writes this file any more, and it is an ordinary one of this user."""
     named = NAME.fullmatch(path.name)
-    if named is not None and named[1] == _host():
-        return not _alive(int(named[2]))
     try:
-        return time.time() - path.lstat().st_mtime > DAY
+        facts = path.lstat()
     except OSError:
         return False
+    if named is None or not stat.S_ISREG(facts.st_mode) or not _ours(facts):
+        return False
+    if named[1] == _host():
+        return not _alive(int(named[2]))
+    return time.time() - facts.st_mtime > DAY
 
 
-def _names(folder: Path) -> list[Path]:
+def _ours(facts: os.stat_result) -> bool:
+    """Whether something belongs to the user of this process, where the system says so."""
+    return not hasattr(os, "geteuid") or facts.st_uid == os.geteuid()
+
+
+def _names(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        return [
-            Path(entry.path)
-            for entry in entries
-            if NAME.fullmatch(entry.name) or EARLIER.fullmatch(entry.name)
-        ]
+        return [Path(entry.path) for entry in entries if pattern.fullmatch(entry.name)]
     return []
+
+
+def prefix_in(folder: str | os.PathLike[str] | None, kind: str) -> str:
+    """What the name of a temporary folder begins with: who uses it, so that a kill leaves nothing.
+
+    Folders of processes of this machine and user that are there no more are removed on the way.
+
+    Args:
+        folder: Where it will be made. Default None: the system's place for temporary files.
+        kind: What is in it, a word of small letters and digits.
+    """
+    for path in _names(Path(tempfile.gettempdir() if folder is None else folder), FOLDER):
+        named = FOLDER.fullmatch(path.name)
+        with contextlib.suppress(OSError):
+            facts = path.lstat()
+            if (
+                named is not None and named[1] == _host() and not _alive(int(named[2]))
+                and stat.S_ISDIR(facts.st_mode) and _ours(facts)
+            ):  # fmt: skip
+                shutil.rmtree(path, ignore_errors=True)
+    return f"dprl-{kind}-{_host()}-{os.getpid()}-"
 
 
 def clean(folder: Path) -> None:
@@ -319,7 +351,7 @@ def clean(folder: Path) -> None:
     if key in CLEANED:
         return
     CLEANED.add(key)
-    for path in _names(folder):
+    for path in _names(folder, NAME):
         if _left(path):
             with contextlib.suppress(OSError):
                 STEPS.remove(path)
@@ -404,6 +436,41 @@ def append(path: Path, line: bytes) -> None:
         except BaseException:
             stream.truncate(length)
             raise
+
+
+@contextmanager
+def locked(handle: int, *, shared: bool = False) -> Iterator[None]:
+    """Wait until no other process holds the open file (or folder), and hold it meanwhile.
+
+    Args:
+        handle: The file descriptor.
+        shared: Whether others may hold it too, as long as all of them do so.
+    """
+    if fcntl is None:
+        yield
+        return
+    fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(handle, fcntl.LOCK_UN)
+
+
+@contextmanager
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """Wait for other processes that change files of the same folder in this way.
+
+    The folder is held, not the file, which is another one after it was replaced.
+    """
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(path.absolute().parent, os.O_RDONLY)
+    try:
+        with locked(handle):
+            yield
+    finally:
+        os.close(handle)
 
 
 @dataclass

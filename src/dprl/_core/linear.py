@@ -232,7 +232,7 @@ def solve(A: sparse.csr_array, b: Floats) -> Floats:
             f"a value is not defined for {len(stuck):,} of {len(b):,} states: nothing ever ends.",
             f"unknown {stuck[0]}",
             "With gamma = 1 every choice must lead to an end; use a gamma below 1 (0.999, say).",
-        )
+        ).at(stuck.tolist())
     if len(b) > DIRECT:
         return np.asarray(sum(_solved(system, part) for part in _by_size(b)))
     return _solved(system, b)

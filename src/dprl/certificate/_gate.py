@@ -27,8 +27,9 @@ Labelled states are in `dprl.certificate.states`, wherever the rows are. Over fe
 decides per cell (`dprl.certificate.cells`), and over the rules of `dprl.Rules` per proposed rule
 (`dprl.certificate.rules`). Each mode is a kind of certificate: `register` adds one.
 
-The issued pairs must also pass the learner's own rule on the whole log, so a gated policy makes a
-part of the suggestions of the policy before the gate, and no others.
+The issued pairs must also pass the learner's own rule on the whole log, so of actions to take a
+gated policy names a part of what the policy before the gate did, and no others. Over labelled
+states it may also say what to avoid (`dprl.certificate.states`).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 
-from dprl._core.arrays import Bools
+from dprl._core.arrays import Bools, Ints
 from dprl._core.checks import check_choice
 from dprl._core.words import api, option, say, sentences, worded
 from dprl.certificate.assumptions import LogRecord
@@ -56,18 +57,20 @@ from dprl.errors import BalanceWarning, ParameterError
 from dprl.evidence.balance import Balance, Compared, balance, changes_in
 from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.sites.evidence import SiteEvidence
+from dprl.evidence.yardstick import hidden_columns, yardstick_words
 from dprl.learners.confident import Confident
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.learners.rules.learner import Rules
 from dprl.logs.censoring import outside
-from dprl.logs.encoding.encoder import encoded_like, labelled, with_indicators
+from dprl.logs.encoding.encoder import labelled, with_indicators
 from dprl.logs.log import Label, Log, check_log
 from dprl.logs.overlap import sealed_origin
 from dprl.logs.parts import LogInParts, on_cluster
 from dprl.logs.source import Source, as_source
 from dprl.policies.cells import CellPolicy
 from dprl.policies.certificate import IN_SAMPLE, KINDS, SWAP_SPLIT, WHOLE_POLICY, CertificateKind
+from dprl.policies.familiar import like_policy
 from dprl.policies.protocol import Policy
 from dprl.policies.rules.policy import RulePolicy
 from dprl.policies.table import TablePolicy
@@ -97,7 +100,8 @@ def warn_of_differences(gate: Callable[..., Any]) -> Any:
 
     A certificate is about the returns of those who took a suggestion and of those who did not. It
     cannot see that they differ in a column that is not in the state, so the gate says it, and the
-    notes of the certificate keep it.
+    notes of the certificate keep it. They also keep what hiding a recorded column would be, to
+    compare Γ* with.
     """
 
     @functools.wraps(gate)
@@ -108,9 +112,12 @@ def warn_of_differences(gate: Callable[..., Any]) -> Any:
         cautions = [] if compared is None else compared.warnings()
         for sentence in cautions:
             warnings.warn(sentence, BalanceWarning, stacklevel=outside())
-        if gated.certificate is None or not cautions:
+        if gated.certificate is None:
             return gated
         notes = [sentences(say("Be wary:"), sentence) for sentence in cautions]
+        notes += filter(None, [_to_compare(gated, log)])
+        if not notes:
+            return gated
         certificate = replace(gated.certificate, notes=(*gated.certificate.notes, *notes))
         return replace(gated, certificate=certificate)
 
@@ -133,6 +140,7 @@ def gate(
     horizon: int | None = None,
     seed: int = 0,
     confounding: float = 1.0,
+    avoid: bool = True,
     cluster: Any = None,
 ) -> TablePolicy | CellPolicy | RulePolicy:
     """The part of a policy that this log proves to improve on usual practice.
@@ -175,8 +183,9 @@ def gate(
         markov: For labelled states: True (default) claims that whenever a state is visited, what
             is done and what comes next depend on the past through the state alone. All visits of
             an episode then count (of a large-sample test, first visits), and the gain is bounded.
-            `dprl.markov_check` can refute it. False claims nothing of the kind: a group's first
-            visit of a state counts, the claim is about first visits, and no gain is stated.
+            The log is asked first, as `dprl.markov_check` does; where it refutes the claim, the
+            certificate says so and is the one of False, which claims nothing of the kind: a group's
+            first visit of a state counts, the claim is about first visits, and no gain is stated.
         split: bool (episodes,), true for the episodes of the half that proposes first. Default
             None: half of the groups, drawn with `seed`.
         horizon: The largest number of steps a group can have, known beforehand; it makes
@@ -185,6 +194,10 @@ def gate(
         confounding: Γ, from 1 to 20: only suggestions are issued that remain proved although an
             unrecorded cause moved the odds of treatment, the state being equal, by up to this
             factor. Default 1: the state is taken to hold all that decisions were based on.
+        avoid: For labelled states with three actions or more: whether the gate may also say what
+            *not* to do, where one action is surely worse than the others together and no single
+            one of them is surely better. Such a suggestion need not be in a policy that is gated;
+            it shares δ with the others. Default True.
         cluster: For labelled states: where to count, as in `dprl.DPRLDiscrete.fit`. The
             certificate is the same, to the last digit. Default None: this process.
 
@@ -214,8 +227,9 @@ def gate(
     if isinstance(log, SiteEvidence) and value_range is None:
         value_range = log.schema.value_range
     settings = GateSettings(
-        delta, value_range, margin, horizon, confounding, grade, mode, states, markov, split, seed
-    )
+        delta, value_range, margin, horizon, confounding, grade, mode, states, markov, split, seed,
+        avoid,
+    )  # fmt: skip
     if isinstance(log, SiteEvidence):
         settings = check_sites(log, _learner(proposal), settings)
     else:
@@ -344,7 +358,7 @@ def _encoded(proposal: Any, log: Any) -> Any:
         return with_indicators(log)
     if isinstance(proposal, DPRLDiscrete | Confident):
         return labelled(log)
-    return encoded_like(log, getattr(proposal, "provenance", {}).get("columns", {}))
+    return like_policy(proposal, log)
 
 
 def differences_where_it_speaks(policy: Any, log: Log) -> Balance | None:
@@ -359,7 +373,7 @@ def differences_where_it_speaks(policy: Any, log: Log) -> Balance | None:
     """
     if getattr(log, "also", None) is None:  # logs that are not in memory have no other columns
         return None
-    log = encoded_like(log, policy.provenance.get("columns", {})).gathered()
+    log = like_policy(policy, log).gathered()
     place = {label: code for code, label in enumerate(log.actions)}
     code = np.array([*(place.get(label, -1) for label in policy.actions), -1])
     if policy.changes_by != "state":
@@ -372,6 +386,27 @@ def differences_where_it_speaks(policy: Any, log: Log) -> Balance | None:
                 if a >= 0
             ],
         )
-    states, row = policy.space.of_log(log)
-    suggested = code[policy.at(states).choice][row]
+    suggested = suggested_at(policy, log)
     return balance(log, changes_in(log, np.flatnonzero(suggested >= 0), suggested, log.actions))
+
+
+def _to_compare(policy: Any, log: Any) -> str:
+    """What hiding a recorded column would be, beside Γ*; "" where there is no Γ* or no column."""
+    rows = policy.certificate.rows
+    if not isinstance(log, Log) or not rows or "gamma_star" not in rows[0]:
+        return ""
+    log = like_policy(policy, log).gathered()
+    suggested = suggested_at(policy, log)
+    at = np.flatnonzero(suggested >= 0)
+    measured = hidden_columns(log, at, suggested[at], seed=0)
+    return yardstick_words(
+        [m for m in measured if log.features is not None or m["where"] == "table"]
+    )
+
+
+def suggested_at(policy: Any, log: Log) -> Ints:
+    """int64 (N,): the code, among the log's actions, of what a policy suggests; -1: nothing."""
+    place = {label: code for code, label in enumerate(log.actions)}
+    code = np.array([*(place.get(label, -1) for label in policy.actions), -1])
+    states, row = policy.space.of_log(log)
+    return np.asarray(code[policy.at(states).named][row])

@@ -1,4 +1,4 @@
-"""Lower bounds on ρ(π) - ρ(b) from the literature, for comparison, and a sound Theorem 1.
+"""Lower bounds on ρ(π) - ρ(b) from the literature, for comparison, and sound Theorems 1 and 2.
 
     DPRL Theorem 1        -V/(1-γ) · √( ln(C/δ) / n_min )
     DPRL Theorem 2        -V/(1-γ) · √( ln(M/δ) / (2 n_min) ) - 3 ε_r
@@ -8,6 +8,7 @@
     PQI Corollary 2       -V/(b (1-γ)³) · ( |S||A|/n + √(|S||A|/n) )
     Count-MORL Theorem 2  -γV/(1-γ)² · E_η̂ min(1, √( (2/n(s,a)) ln(|S||A|/δ) ))
     sound Theorem 1       -W D √( 2 ln(2C̄/δ) / n_min ),  with contrast  -W D √( ln(C̄/δ) / n_min )
+    sound Theorem 2       -W ( D √( 2 ln(2M/δ) / n_min ) + 3 ε_r )
 
 C is the number of pairs with n(s,a) >= n_min (by trajectory), M the number of centres of an r-net
 over the core points, n the number of transitions, n(s,a) visits of a pair, and M̂ the
@@ -122,7 +123,7 @@ class Bound:
         )
 
 
-# --- Lower bounds on ρ(π) - ρ(b) from the literature, for comparison, and a sound Theorem 1
+# --- Lower bounds on ρ(π) - ρ(b) from the literature, for comparison, and sound Theorems 1 and 2
 
 
 def dprl_theorem_1(
@@ -167,11 +168,14 @@ def dprl_theorem_2(
 ) -> Bound:
     """DPRL Theorem 2 (continuous states) as printed; it is not valid as stated.
 
-    The constant 1/(2 n_min) belongs to the comparison of one mean with a known number, but the
-    rule compares two estimates. The formula is here for comparison only: do not rely on it.
+    The policy may lose 3 ε_r at every step, so that term lacks the factor 1/(1-γ) of the other; and
+    the constant 1/(2 n_min) belongs to the comparison of one mean with a known number, but the rule
+    compares two estimates. The formula is here for comparison only: `sound_theorem_2` can be
+    proved.
 
     Args:
-        centres: M(r, n_min), the number of centres of a greedy r-net over the core points.
+        centres: M(r, n_min), the number of centres of greedy r-nets over the core pairs of state
+            and action (`dprl.evidence.neighbors.net.net_size`).
         n_min: Trajectories that an action needs behind it, at least 1.
         eps_r: ε_r, how much values may vary within a ball of radius r, in units of returns.
         gamma: Discount per step, in (0, 1]. At 1 the bound is minus infinity.
@@ -521,11 +525,66 @@ def sound_theorem_1(
         pairs = S * A if math.isinf(H) else min(S * A, N * int(H) // int(n_min))
     loss = 0.0
     if pairs:
-        W = H if gamma == 1 else _over(gamma, -math.expm1(H * math.log(gamma)))
         log = _log(pairs, delta) if contrast else 2 * _log(2 * pairs, delta)
-        loss = W * D * math.sqrt(log / n_min)
+        loss = _steps(gamma, H) * D * math.sqrt(log / n_min)
     name = f"sound Theorem 1{' (contrast)' if contrast else ''}"
     return _bound(name, -loss, D, delta, "Theorem 1 with a constant that can be proved.")
+
+
+def sound_theorem_2(
+    pairs: int,
+    n_min: float,
+    eps_r: float,
+    horizon: float = math.inf,
+    *,
+    gamma: float,
+    v_max: float,
+    delta: float,
+    v_min: float = 0.0,
+) -> Bound:
+    """Theorem 2 as it can be proved: the loss within a ball counts at every step.
+
+    It is about a policy that decides at finitely many places, each by the ball of radius r around
+    it, and acts in every state as the place whose ball the state lies in (or defers).
+
+    Args:
+        pairs: The number of pairs of a place and an action among which it chooses, fixed without
+            the returns: places times actions, or centres of nets (`net_size`).
+        n_min: Trajectories that an action needs behind it in the ball, at least 1.
+        eps_r: ε_r, how much V of usual practice, and Q of each action, may differ between two
+            states of one ball, in units of returns.
+        horizon: H, the largest number of steps a trajectory can have. Default infinity.
+        gamma: Discount per step, in (0, 1]; at 1 the horizon must be finite to say anything.
+        v_max: Largest return there can be, known beforehand (never the largest of the sample).
+        delta: Probability with which the bound may fail, in (0, 1).
+        v_min: Smallest return there can be, known beforehand. Default 0.
+
+    Returns:
+        The bound, in units of returns, with the trivial bound beside it.
+
+    Raises:
+        ParameterError: An argument is outside its range.
+
+    Example:
+        >>> bound = sound_theorem_2(100, 5_000, 0.01, 5, gamma=1.0, v_max=1.0, delta=0.05)
+        >>> round(bound.value, 3), bound.vacuous
+        (-0.438, False)
+    """
+    pairs, n_min = check_whole("pairs", pairs, 0), check_n_min(n_min)
+    H = horizon if horizon == math.inf else check_whole("horizon", horizon, 1)
+    D = _range(v_min, v_max, gamma)[1]
+    check_number("eps_r", eps_r, "[0, infinity)")
+    loss = 0.0
+    if pairs and n_min < math.inf:
+        chance = D * math.sqrt(2 * _log(2 * pairs, delta) / n_min)
+        loss = _steps(gamma, H) * (chance + 3 * eps_r)
+    note = "Theorem 2 with the factor and the constant that can be proved."
+    return _bound("sound Theorem 2", -loss, D, delta, note)
+
+
+def _steps(gamma: float, H: float) -> float:
+    """W, the discounted number of steps of a trajectory of at most H."""
+    return H if gamma == 1 else _over(gamma, -math.expm1(H * math.log(gamma)))
 
 
 def _bound(name: str, value: float, D: float, delta: float, note: str) -> Bound:

@@ -67,7 +67,7 @@ class UnmeasuredCause:
 
         Args:
             source: The log that certifies; its states are labels.
-            pairs: States and actions of the pairs, as codes.
+            pairs: States and actions of the pairs, as codes; "not a" comes after all a.
             gamma: Discount per step.
             value_range: (lowest, highest) return there can be.
             proposed_by: The part of the log that proposed, with the same states and actions; None
@@ -77,11 +77,12 @@ class UnmeasuredCause:
         wanted = np.zeros(source.facts.n_states, bool)
         wanted[pairs[0]] = True
         visits = first_returns(source, wanted, gamma, cut)
-        took, others = _divided(visits, pairs, value_range)
+        A = source.facts.n_actions
+        took, others = _divided(visits, pairs, value_range, A)
         proposed = [np.empty(0)] * len(took)
         if proposed_by is not None:
             before = first_returns(proposed_by, wanted, gamma, cut)
-            proposed = _divided(before, pairs, value_range)[0]
+            proposed = _divided(before, pairs, value_range, A)[0]
         width = value_range[1] - value_range[0]
         return cls(tuple(took), tuple(others), tuple(proposed), width)
 
@@ -163,7 +164,7 @@ class UnmeasuredCause:
 
 
 def _divided(
-    visits: FirstReturns, pairs: tuple[NDArray[Any], ...], value_range: tuple[float, float]
+    visits: FirstReturns, pairs: tuple[NDArray[Any], ...], value_range: tuple[float, float], A: int
 ) -> tuple[list[Floats], list[Floats]]:
     """Outcomes in unit range at first visits: of those who took the action, and of the others."""
     low, high = value_range
@@ -171,7 +172,7 @@ def _divided(
     took, others = [], []
     for s, a in zip(*pairs, strict=True):
         own = visits.of_state(s)
-        here = visits.action[own] == a
+        here = (visits.action[own] == a % A) != (a >= A)
         took.append(values[own][here])
         others.append(values[own][~here])
     return took, others

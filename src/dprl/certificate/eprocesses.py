@@ -490,7 +490,7 @@ def lower_mean(values: ArrayLike, count: ArrayLike, nats: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Advantages:
-    """What visits prove about some pairs.
+    """What visits prove about some pairs, or about anything but their actions.
 
     Attributes:
         pairs: int64 (P,), s·A + a, rising.
@@ -498,7 +498,7 @@ class Advantages:
             below what was asked for, something between E(0) and that.
         low: float64 (P,), lower bound of the advantage in units of returns, at least 0; -inf
             where E(0) is below what was asked for.
-        p_low: float64 (P,), lower bound of p, the probability of the action.
+        p_low: float64 (P,), lower bound of p, the probability of the action (or of all others).
         p_high: float64 (P,), upper bound of p.
         difference: float64 (P,), estimate of Q - E y in units of returns; NaN where one was never
             seen.
@@ -522,8 +522,12 @@ def advantages(
     learned_from: Visits | None = None,
     unstated: Ints | None = None,
     p: Floats | None = None,
+    avoid: bool = False,
 ) -> Advantages:
     """E-values of "no benefit" and lower bounds of the advantage for pairs s·A + a.
+
+    With `avoid` they are about doing anything but a: those who took a and the others change sides,
+    and so do p and 1 - p.
 
     Args:
         visits: What counted visits led to.
@@ -538,6 +542,7 @@ def advantages(
             Default None: there are none.
         p: float64 (P,), the probability of the action of each pair, in rising order of their codes,
             NaN where it is not known and is bounded from the visits. Default None: nowhere.
+        avoid: Whether it is about anything but the action. Default False.
 
     Raises:
         ParameterError: A pair does not exist.
@@ -553,11 +558,12 @@ def advantages(
 
     def part(first: int, last: int) -> None:
         for row in range(first, last):
-            x, y, seen, difference = _items(visits, int(chosen[row]))
+            x, y, seen, difference = _items(visits, int(chosen[row]), avoid)
             weight = PRIOR
             if learned_from is not None:
                 weight = np.empty_like(PRIOR)
-                _learned(*_items(learned_from, int(chosen[row]))[:2], FRACTIONS, PRIOR, weight)
+                before = _items(learned_from, int(chosen[row]), avoid)
+                _learned(*before[:2], FRACTIONS, PRIOR, weight)
             bets = weight, weight.reshape(BLOCKS, -1, *weight.shape[1:]).min(axis=1)
             log_e = _log_e(x, y, 0.0, 0.0, least, FRACTIONS, *bets)
             p_low = lower_mean([1.0, 0.0], seen, nats_of_p)
@@ -566,6 +572,8 @@ def advantages(
             p_high = 1 - lower_mean([0.0, 1.0], seen, nats_of_p)
             if p is not None and not math.isnan(p[row]):
                 p_low = p_high = p[row]
+            if avoid:
+                p_low, p_high, difference = 1 - p_high, 1 - p_low, -difference
             low = -np.inf
             if log_e >= nats:
                 odds = p_high / max(1 - p_high, 1e-12)
@@ -577,7 +585,7 @@ def advantages(
     return Advantages(chosen, *result.T)
 
 
-def against(visits: Visits, pair: int, c: float, odds: float) -> float:
+def against(visits: Visits, pair: int, c: float, odds: float, avoid: bool = False) -> float:
     """Natural logarithm of the e-value of "the advantage is at least c", for c >= 0.
 
     With visits that took the action and others exchanged: if A(s,a) >= c, then Q >= V + c and
@@ -588,11 +596,31 @@ def against(visits: Visits, pair: int, c: float, odds: float) -> float:
         pair: s·A + a.
         c: The advantage that is doubted, in parts of the range of returns.
         odds: A lower bound of p/(1-p), p the probability of the action.
+        avoid: Whether it is the advantage of anything but the action, and p is the probability of
+            that. Default False.
     """
-    takers, others, _, _ = _items(visits, pair, exchanged=True)
+    others, takers, _, _ = _items(visits, pair, exchanged=not avoid)
     least = PRIOR.reshape(BLOCKS, -1, *PRIOR.shape[1:]).min(axis=1)
     back = 1 / odds if c > 0 and odds > 0 else 0.0
     return float(_log_e(others, takers, -c * odds, back, -np.inf, FRACTIONS, PRIOR, least))
+
+
+def below(visits: Visits, pair: int, level: float, avoid: bool = False) -> float:
+    """Natural logarithm of the e-value of "the action brings at least `level`, and V <= Q".
+
+    From those who took it alone: Z_level has at least the mean `level` then, because E Z_level =
+    Q - E D (V - level). For first visits D is 0, and V does not matter.
+
+    Args:
+        visits: What counted visits led to.
+        pair: s·A + a.
+        level: The value that is doubted, on the scale of the range of returns, in [0, 1].
+        avoid: Whether it is what anything but the action brings. Default False.
+    """
+    followers = _items(visits, pair, exchanged=not avoid)[1]
+    logs = np.empty(len(FRACTIONS))
+    log_products(*followers, float(level), 1 - float(level) + ROOM, FRACTIONS, logs)
+    return float(logs.max() + np.log(BETS @ np.exp(logs - logs.max())))
 
 
 def seen_of(visits: Visits, pair: int) -> tuple[Ints, float]:
@@ -605,10 +633,24 @@ def seen_of(visits: Visits, pair: int) -> tuple[Ints, float]:
     return _items(visits, pair)[2:]
 
 
+def moments_of(visits: Visits, pair: int) -> tuple[int, float, float]:
+    """How many visits of the state there are, and mean and mean square of R, in parts of the range.
+
+    Args:
+        visits: What counted visits led to.
+        pair: s·A + a; visits of all actions of s count.
+    """
+    here = visits.of_state(pair // len(visits.actions))
+    n, R = visits.count[here], visits.bin[here] / (2 * UNITS)
+    total = max(int(n.sum()), 1)
+    return int(n.sum()), float(n @ R / total), float(n @ R**2 / total)
+
+
 def _items(visits: Visits, pair: int, exchanged: bool = False) -> tuple[Items, Items, Ints, float]:
     """R, D and counts of visits that took the action and of others; how many; Q - E y estimated.
 
-    The ones are rounded down and the others up, against "no benefit"; `exchanged`: the other way.
+    The ones are rounded down and the others up, against "no benefit". `exchanged`: the others come
+    first and are rounded down; how many, and Q - E y, stay as they are.
     """
     here = visits.of_state(pair // len(visits.actions))
     took = visits.pair[here] == pair
@@ -616,8 +658,7 @@ def _items(visits: Visits, pair: int, exchanged: bool = False) -> tuple[Items, I
     D = np.where(gap > 0, visits.gamma ** gap.astype(np.float64), 0.0)
     down, up = (visits.bin[here] >> 1) / UNITS, ((visits.bin[here] + 1) >> 1) / UNITS
     low, high = (~took, took) if exchanged else (took, ~took)
-    lows, highs = (down[low], D[low], n[low]), (1 - up[high], -D[high], n[high])
-    x, y = (highs, lows) if exchanged else (lows, highs)
+    x, y = (down[low], D[low], n[low]), (1 - up[high], -D[high], n[high])
     seen = np.array([n[took].sum(), n[~took].sum()])
     if not seen.all():
         return x, y, seen, math.nan

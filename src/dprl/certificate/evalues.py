@@ -157,6 +157,13 @@ class Histograms:
         np.add.at(counts, place, np.concatenate((self.counts, other.counts)))
         return replace(self, keys=keys, counts=counts, n_groups=self.n_groups + other.n_groups)
 
+    def mirrored(self) -> Histograms:
+        """Those of lowest + highest less the returns: what is high becomes low."""
+        pair, code = np.divmod(self.keys, BINS)
+        keys = pair * BINS + (BINS - 1 - code)
+        order = np.argsort(keys)
+        return replace(self, keys=keys[order], counts=self.counts[order])
+
 
 def checked_returns(
     log: Log, gamma: float, value_range: tuple[float, float]

@@ -1,11 +1,12 @@
 """How much a policy gains that issues exactly what is certified, by how often it meets its states.
 
-T is a set of states, each with one action, that *other groups proposed*: given those it is fixed.
+T is a set of states, each with one action to take or to avoid, that *other groups proposed*: given
+those it is fixed.
 Let b be usual practice and π_C the policy that does what T says in the states of C ⊆ T and as usual
 everywhere else. Three things say how often π_C comes to a state of T, and the log of b tells all:
 
     h(s)      = E_b γ^τ 1{the first state of T that is met is s, after τ steps}
-    K^π(t, s) = E_b γ^k 1{the next state of T after t is s, after k steps}, T's action taken at t
+    K^π(t, s) = E_b γ^k 1{the next state of T after t is s, after k steps}, as T says at t
     K^b(t, s) = the same after any action at t
 
 Between states of T and before the first of them π_C does as b does. So d(s), the discounted number
@@ -43,10 +44,10 @@ from dprl.evidence.counts import count
 from dprl.logs.censoring import treat_cut
 from dprl.logs.log import Log
 from dprl.logs.overlap import refuse_seen
-from dprl.logs.returns import returns
+from dprl.logs.returns import first_visits, returns
 from dprl.logs.source import Chunk, Source, check_claim, columns_in_order
 from dprl.planning.neighbor_semi_mdp import segments
-from dprl.policies.protocol import DEFER, Policy
+from dprl.policies.protocol import DEFER, Avoid, Policy
 
 # --- What a policy without a certificate seems to gain, estimated on groups it never saw
 #
@@ -130,6 +131,9 @@ def approximate_gain(
 ) -> ApproximateGain:
     """What the policy gains over usual practice, estimated on a log it never saw.
 
+    Where the log records with which chance actions were taken, those who followed are weighed by
+    one over it.
+
     Args:
         policy: A policy over labelled states.
         log: A log of held-out groups; the log that the policy was made from is refused.
@@ -177,7 +181,9 @@ def estimate(
     log = treat_cut(log, gamma, cut).gathered()
     choice = _choices(policy, log)
     state, action, group = log.codes(), log.action, np.repeat(log.group, log.lengths)
-    counted = count(log, gamma)[1].counted & (action == choice[state])
+    base = log.n_actions + 1
+    took, avoids = action == choice[state] % base, choice[state] >= base
+    counted = np.where(avoids, first_visits(log) & ~took, count(log, gamma)[1].counted & took)
     followed = np.bincount(state[counted], minlength=log.n_states) > 0
     met = np.bincount(state, minlength=log.n_states) > 0
     unfollowed = int(((choice >= 0) & met & ~followed).sum())
@@ -204,10 +210,11 @@ def estimate(
     )  # fmt: skip
     n = len(log.groups)
     one = np.ones(n)
-    whole = parts.solve(one[group[source]], None)
+    stands_for = _stand_for(log, source, avoids[source])
+    whole = parts.solve(one[group[source]] * stands_for, None)
     gain = begin.gain(one[log.group], whole[0])
     drawn = [
-        begin.gain(weight[log.group], parts.solve(weight[group[source]], whole)[0])
+        begin.gain(weight[log.group], parts.solve(weight[group[source]] * stands_for, whole)[0])
         for some in counts(n, draws, seed)
         for weight in some
     ]
@@ -215,12 +222,25 @@ def estimate(
     return ApproximateGain(gain, low, high, level, n, len(points), unfollowed)
 
 
+def _stand_for(log: Log, followed: Ints, avoids: Bools) -> Floats:
+    """float64 (n,): how many each that followed stands for, one over its chance; else 1.
+
+    Of what merely avoids an action among three or more it is not.
+    """
+    p = np.full(len(followed), np.nan) if log.propensity is None else log.propensity[followed]
+    if np.isnan(p).any() or (avoids.any() and log.n_actions > 2):
+        return np.ones(len(followed))
+    return np.asarray(1 / p)
+
+
 def _choices(policy: Policy, log: Log) -> NDArray[np.int64]:
     """The policy's choice in each state of the log, int64 (S,), as codes of the log's actions.
 
-    -1 where the policy defers; A, one more than the last code, for an action not in the log.
+    -1 where the policy defers; A, one more than the last code, for an action not in the log; and
+    A + 1 more than the code of an action to avoid.
     """
     columns: dict[Any, int] = {label: i for i, label in enumerate(log.actions)}
+    columns |= {Avoid(label): log.n_actions + 1 + i for label, i in columns.items()}
     columns[DEFER] = -1
     answers = policy.act(list(log.states))
     return np.array([columns.get(a, log.n_actions) for a in answers], np.int64)
@@ -320,6 +340,7 @@ def _part(
     state: NDArray[np.int32],
     action: NDArray[np.int32],
     choice: NDArray[np.int32],
+    A: int,
     gamma: float,
     where: NDArray[np.int64],
     weight: Floats,
@@ -330,7 +351,7 @@ def _part(
         discount = 1.0
         for t in range(starts[e], starts[e + 1]):
             s = state[t]
-            if choice[s] >= 0 and action[t] != choice[s]:
+            if choice[s] >= 0 and (action[t] == choice[s] % A) == (choice[s] >= A):
                 where[e] = s
                 weight[e] = discount
                 break
@@ -342,7 +363,8 @@ def partings(log: Log, choice: NDArray[np.int32], gamma: float) -> tuple[NDArray
 
     Args:
         log: A gathered log.
-        choice: int32 (S,), the action the policy takes in each state, -1 where it defers.
+        choice: int32 (S,), the action the policy takes in each state, A more than the action it
+            avoids there, -1 where it defers.
         gamma: Discount per step, in (0, 1].
 
     Returns:
@@ -350,7 +372,8 @@ def partings(log: Log, choice: NDArray[np.int32], gamma: float) -> tuple[NDArray
         (E,), 0 there.
     """
     where, weight = np.empty(log.n_episodes, np.int64), np.empty(log.n_episodes)
-    _part(log.starts, log.codes(), log.action, choice, gamma, where, weight)
+    A = log.n_actions
+    _part(log.starts, log.codes(), log.action, choice, A, gamma, where, weight)
     return where, weight
 
 
@@ -390,7 +413,8 @@ def certified_gain(
 
     Args:
         source: A log of the behaviour; it may be the log that chose the actions.
-        choice: int32 (S,), the action issued in each state, -1 where the policy defers.
+        choice: int32 (S,), the action issued in each state, A more than one to be avoided, -1 where
+            the policy defers.
         lower: float64 (S,), lower bound of E x - E y at the issued pairs (where choice >= 0).
         gamma: Discount per step, in (0, 1].
         nats: The result of `nats_of_sets`, which says how many sets the bound must hold for.
@@ -430,8 +454,8 @@ class Legs:
     """How often a leg led from one state of T to the next, in so many steps.
 
     The states of T have numbers 0..k-1. A row of `table` is (kind, source, to, gap, count); kind 0
-    are ways to the first state of T (source is 0), 1 are legs that took T's action at the source,
-    2 are other legs; `to` is k where no further state of T was met (gap is then 0).
+    are ways to the first state of T (source is 0), 1 are legs that did as T says at the source, 2
+    are other legs; `to` is k where no further state of T was met (gap is then 0).
     """
 
     k: int
@@ -455,7 +479,7 @@ class Legs:
 @compiled
 def _legs(
     starts: Ints, state: NDArray[np.int32], action: NDArray[np.int32], choice: NDArray[np.int32],
-    number: Ints, counted: NDArray[np.bool_], first: NDArray[np.bool_], k: int, out: Ints,
+    A: int, number: Ints, counted: NDArray[np.bool_], first: NDArray[np.bool_], k: int, out: Ints,
 ) -> int:  # pragma: no cover - compiled  # fmt: skip
     """Fill out (rows, 4) with (kind, source, to, gap) in one backward pass; returns how many."""
     n = 0
@@ -466,7 +490,7 @@ def _legs(
             if number[s] < 0:
                 continue
             if counted[t]:
-                out[n, 0] = 1 if action[t] == choice[s] else 2
+                out[n, 0] = 1 if (action[t] == choice[s] % A) != (choice[s] >= A) else 2
                 out[n, 1], out[n, 2], out[n, 3] = number[s], to, at - t if to < k else 0
                 n += 1
             to, at = number[s], t
@@ -483,7 +507,8 @@ def legs_of(log: Log, choice: NDArray[np.int32], gamma: float) -> Legs:
     Args:
         log: The log. A group begins with its first episode, and the legs from a state are those of
             its first episode that visits the state.
-        choice: int32 (S,), T: the action of each of its states, -1 elsewhere.
+        choice: int32 (S,), T: the action of each of its states, A more where it is to be avoided,
+            -1 elsewhere.
         gamma: Discount per step, in (0, 1].
     """
     speaks = np.flatnonzero(choice >= 0)
@@ -492,8 +517,10 @@ def legs_of(log: Log, choice: NDArray[np.int32], gamma: float) -> Legs:
     first = np.zeros(log.n_episodes, bool)
     first[np.unique(log.group, return_index=True)[1]] = True
     out = np.empty((log.n_steps + log.n_episodes, 4), np.int64)
-    counted = counted_rows(log, True)
-    n = _legs(log.starts, log.codes(), log.action, choice, number, counted, first, len(speaks), out)
+    n = _legs(
+        log.starts, log.codes(), log.action, choice, log.n_actions, number,
+        counted_rows(log, True), first, len(speaks), out,
+    )  # fmt: skip
     rows, count = np.unique(out[:n], axis=0, return_counts=True)
     return Legs(len(speaks), np.column_stack((rows, count)), gamma)
 
@@ -504,7 +531,7 @@ class Meetings:
 
     Attributes:
         h: How often a state of T is the first that is met, discounted.
-        followed: K^π, after T's action.
+        followed: K^π, after what T says.
         usual: K^b, after any action.
     """
 

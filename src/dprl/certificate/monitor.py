@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
 import os
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from scipy.special import gammaln, xlogy
 from dprl._core import plot
 from dprl._core.arrays import Floats, Ints
 from dprl._core.checks import check_delta
-from dprl._core.disk import append, check_target, replacing
+from dprl._core.disk import append, check_target, one_at_a_time, replacing
 from dprl._core.table import Table, many, to_json_value
 from dprl._core.words import either, option, worded
 from dprl.certificate.eprocesses import (
@@ -27,17 +29,19 @@ from dprl.certificate.eprocesses import (
     Visits,
     advantages,
     against,
+    below,
     counted,
     lower_mean,
+    moments_of,
     seen_of,
     visits_of,
 )
 from dprl.errors import LogError, ParameterError, PolicyError
-from dprl.logs.censoring import treat_cut
-from dprl.logs.log import Label, Log, check_log
-from dprl.logs.overlap import seen as seen_before
+from dprl.evidence.propensity import RecordedPropensity
+from dprl.logs.log import Label, Log, check_log, label_key
 from dprl.logs.reading.tables import write_rows
 from dprl.logs.returns import first_visits
+from dprl.policies.held_out import HeldOut
 from dprl.policies.table import TablePolicy
 
 # --- The file of a monitor: what was seen since a policy was made, one line for every addition
@@ -58,16 +62,17 @@ from dprl.policies.table import TablePolicy
 FORMAT = "dprl monitor 1"
 
 
-def marks_of(groups: Sequence[Label], salt: str) -> list[str]:
-    """One mark of 64 bits per group label; text and numbers differ."""
+def marks_of(groups: Sequence[Label], salt: str, as_stored: bool = False) -> list[str]:
+    """One mark of 64 bits per group label, in the one form of labels (7 and "7" are one).
+
+    `as_stored` gives the marks of older files, where text and numbers differ.
+    """
     key = bytes.fromhex(salt)
-    kinds = ("t" if isinstance(g, str) else "n" for g in groups)
-    words = (g if isinstance(g, str) else str(int(g)) for g in groups)
+    keys = (g if as_stored and isinstance(g, str) else label_key(g) for g in groups)
+    words = (f"t{k}" if isinstance(k, str) else f"n{k}" for k in keys)
     return [
-        hashlib.blake2b(
-            f"{kind}{word}".encode("utf-8", "surrogatepass"), key=key, digest_size=8
-        ).hexdigest()
-        for kind, word in zip(kinds, words, strict=True)
+        hashlib.blake2b(word.encode("utf-8", "surrogatepass"), key=key, digest_size=8).hexdigest()
+        for word in words
     ]
 
 
@@ -209,17 +214,21 @@ def log_drift(before: Any, since: Any) -> Floats:
 # false
 # with probability at most δ *however often one looks*, and nothing is paid for looking.
 #
-# * *against*: of each of the k issued suggestions, "its advantage is at least the lower bound
-# that
-#   was certified" and "it is at least 0". With x and y of `dprl.certificate.eprocesses`
-#   exchanged,
-#   the first fails where
+# * *against*: of each of the k issued suggestions, with d = Q - E y what taking it brings beside
+#   doing otherwise: "d is at least the lower bound that was certified", "d is at least 0" and "d is
+#   at least what was estimated". d, and not the advantage (1 - p) d, because the advantage falls
+#   while a suggestion is taken up, and nothing is wrong with that. With x and y of
+#   `dprl.certificate.eprocesses` exchanged, "d >= c" fails where
 #
-#       Q >= V + c    and    E y <= V - c o,      o = p/(1-p)
+#       Q >= v + c_up    and    E y <= v - c_down,      c_up + c_down = c
 #
-#   does, c the certified bound and p a lower bound of the probability of the action, at δ/2k for
-#   each
-#   suggestion. Contradicted where one of the two e-values reaches 4k/δ.
+#   does for every v. For first visits any such v will do, and halves are taken; where all visits
+#   count v is V, c_up = (1 - p) c and c_down = p c, with bounds of p at δ/4k each.
+# * *level*: where nobody does otherwise any more, nothing is left to compare. Then the returns of
+#   those who follow are held against two numbers of the time of the certificate: what doing
+#   otherwise brought and the certified bound together, and what followers had. That is no
+#   comparison: it also fails where patients have become others.
+#   These five e-values of each suggestion decide at 10k/δ.
 # * *more*: pairs that were not issued, although their action looked better than doing otherwise
 # and
 #   n_min trajectories took it: certified now where the e-value of "no benefit" reaches 2C/δ, C
@@ -229,7 +238,20 @@ def log_drift(before: Any, since: Any) -> Floats:
 #   (`dprl.certificate.monitor`), at S/δ for S such states.
 
 TEN = math.log(10)
-STATUS = ("still certified", "more is certified now", "what was promised is contradicted")
+STATUS = (
+    "not tested yet", "still certified", "more is certified now", "cannot be tested any more",
+    "less than was estimated", "what was promised is contradicted",
+)  # fmt: skip
+"""From the least to the most urgent; the last that is true is said."""
+VERDICTS = {
+    "cannot say": 0, "holds": 1, "cannot be tested any more": 3, "less than estimated": 4,
+    "followers below the estimate": 3, "less than promised": 5, "followers below the promise": 5,
+    "worse than usual": 5,
+}  # fmt: skip
+"""What is said of a suggestion, and the status that follows from it."""
+RECENT, OTHERWISE = 50, 0.02
+"""Of the newest additions with so many visits of a state, the least share that must do otherwise
+for a suggestion to be tested still."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +259,9 @@ class Watch:
     """How the claims of a policy stand.
 
     Attributes:
-        status: "still certified", "more is certified now", or "what was promised is contradicted".
+        status: "not tested yet", "still certified", "more is certified now", "cannot be
+            tested any more" (nobody does otherwise, so that nothing can be compared), "less than
+            was estimated" or "what was promised is contradicted"; the most urgent that is true.
         groups: New groups behind it.
         suggestions: One row per issued suggestion: what was promised, what new visits say.
         more: One row per pair that is certified now and was not.
@@ -305,7 +329,15 @@ def candidates(policy: TablePolicy, n_min: float) -> Ints:
 
 
 def watch(
-    policy: TablePolicy, seen: Visits, since: Ints, *, delta: float, n_min: float, strange: float
+    policy: TablePolicy,
+    seen: Visits,
+    since: Ints,
+    recent: Ints,
+    *,
+    delta: float,
+    n_min: float,
+    strange: float,
+    chosen: Sequence[int] = (),
 ) -> Watch:
     """How the claims of a policy stand after some visits.
 
@@ -313,43 +345,122 @@ def watch(
         policy: A certified policy over S labelled states with A actions.
         seen: New visits; its actions are those of the policy, and one for all others.
         since: int64 (S, A + 1), new groups that took each action at their first visit.
+        recent: int64 (S, A + 1), visits of the newest additions, at least `RECENT` where there are.
         delta: Level of each kind of statement.
         n_min: Trajectories that an action needed to be looked at.
         strange: Share of new steps in states that the policy does not know.
+        chosen: States where recorded chances show that takers were chosen; their visits are not
+            in `seen`.
     """
-    A = len(policy.actions)
     assert policy.certificate is not None  # a monitor takes no other
-    promised = {row["state"]: row for row in policy.certificate.rows}
-    state = {label: s for s, label in enumerate(policy.states)}
-    rows: list[dict[str, Any]] = []
-    k = max(len(promised), 1)
-    reach = math.log(4 * k / delta)
-    for label, row in promised.items():
-        s = state[label]
-        a = policy.actions.index(row["suggested"])
-        pair = s * (A + 1) + a
-        n, difference = seen_of(seen, pair)
-        low = max(float(row["advantage_low"] or 0.0), 0.0)
-        width = seen.value_range[1] - seen.value_range[0]
-        p = lower_mean([1.0, 0.0], n, math.log(2 * k / delta))
-        worse = against(seen, pair, 0.0, 0.0)
-        less = against(seen, pair, low / width, p / max(1 - p, 1e-12)) if low else worse
-        rows.append({
-            "state": label, "suggested": row["suggested"], "promised": low, "took": int(n[0]),
-            "others": int(n[1]), "difference": difference * width,
-            "log10_e_less": less / TEN, "log10_e_worse": worse / TEN,
-            "verdict": "worse than usual" if worse >= reach else "less than promised"
-            if less >= reach else "holds" if n.all() else "cannot say",
-        })  # fmt: skip
+    rows = _tested(policy, seen, recent, delta)
     more = _more(policy, seen, delta, n_min)
     drift = _drifted(policy, since, delta)
-    broken = any(r["verdict"] in ("worse than usual", "less than promised") for r in rows)
-    status = STATUS[2 if broken else 1 if more else 0]
+    worst = max((VERDICTS[row["verdict"]] for row in rows), default=1)
+    if not rows or all(row["verdict"] == "cannot say" for row in rows):
+        worst = 1 if not rows else 0
+    status = STATUS[max(worst, 2 if more else 0)]
     return Watch(
         status, seen.n_groups, _suggestions(rows, delta), _table(more, "Certified now", MORE),
         _table(drift, "Practice has changed where the policy defers", DRIFT),
-        _notes(rows, strange, delta),
+        _notes(policy, rows, strange, delta, chosen),
     )  # fmt: skip
+
+
+def _tested(policy: TablePolicy, seen: Visits, recent: Ints, delta: float) -> list[dict[str, Any]]:
+    """One row per suggestion: what was promised and estimated, and what new visits say of it."""
+    A, (lowest, highest) = len(policy.actions), seen.value_range
+    width, state = highest - lowest, {label: s for s, label in enumerate(policy.states)}
+    promised = (
+        {} if policy.certificate is None else {r["state"]: r for r in policy.certificate.rows}
+    )
+    k = max(len(promised), 1)
+    reach, rows = math.log(10 * k / delta), []
+    for label, row in promised.items():
+        s, avoid = state[label], "avoid" in row
+        a = policy.actions.index(row["avoid"] if avoid else row["suggested"])
+        pair = s * (A + 1) + a
+        n, difference = seen_of(seen, pair)
+        if avoid:  # whoever does anything else has followed
+            n, difference = n[::-1], -difference
+        low = max(float(row.get("low") or row["advantage_low"] or 0.0), 0.0)
+        estimate = max(float(row.get("difference") or 0.0), low)
+        up = down = 0.5
+        if seen.markov:
+            nats = math.log(4 * k / delta)
+            down = lower_mean([1.0, 0.0], n, nats)
+            up = max(lower_mean([0.0, 1.0], n, nats), 1e-9)  # of doing otherwise
+
+        less_than = partial(_less_than, seen, pair, up / width, down / up, avoid)
+        usual, took = (float(x[s, a]) for x in (policy.others_mean, policy.took_mean))
+        m = float(np.asarray(policy.n)[s, a])
+        if avoid:
+            usual, took, m = took, usual, float(np.asarray(policy.n)[s].sum()) - m
+        took = (m * took + lowest + highest) / (m + 2)  # one return at each end: luck is not all
+        evidence = {
+            "less": less_than(low), "worse": less_than(0.0), "estimate": less_than(estimate),
+            **{name: below(seen, pair, min(max((v - lowest) / width, 0.0), 1.0), avoid)
+               for name, v in (("level", usual + low), ("level_estimate", took))},
+        }  # fmt: skip
+        here = recent[s]
+        otherwise = here[a] if avoid else here.sum() - here[a]
+        adopted = here.sum() >= RECENT and otherwise <= OTHERWISE * here.sum()
+        rows.append({
+            "state": label, "suggested": row["suggested"], "promised": low, "estimated": estimate,
+            "took": int(n[0]), "others": int(n[1]), "difference": difference * width,
+            "at_most": _at_most(less_than, estimate, reach) if evidence["estimate"] >= reach
+            else None,
+            **{f"log10_e_{name}": e / TEN for name, e in evidence.items()},
+            "verdict": _verdict(evidence, reach, bool(adopted), bool(n.all())),
+            "holdout": _holdout(seen, pair, estimate / width, reach),
+        })  # fmt: skip
+    return rows
+
+
+def _less_than(
+    seen: Visits, pair: int, up: float, odds: float, avoid: bool, difference: float
+) -> float:
+    """Natural logarithm of the e-value of "it brings at least this difference"."""
+    return against(seen, pair, up * difference, odds, avoid)
+
+
+def _verdict(evidence: dict[str, float], reach: float, adopted: bool, compared: bool) -> str:
+    """What is said of a suggestion, a key of `VERDICTS`."""
+    if evidence["worse"] >= reach:
+        return "worse than usual"
+    if evidence["less"] >= reach:
+        return "less than promised"
+    if adopted and evidence["level"] >= reach:
+        return "followers below the promise"
+    if evidence["estimate"] >= reach:
+        return "less than estimated"
+    if adopted:
+        below_it = evidence["level_estimate"] >= reach
+        return "followers below the estimate" if below_it else "cannot be tested any more"
+    return "holds" if compared else "cannot say"
+
+
+def _at_most(less_than: Callable[[float], float], estimate: float, reach: float) -> float:
+    """The smallest difference that new visits contradict, to a hundredth of the estimate."""
+    low, high = 0.0, estimate
+    for _ in range(7):
+        middle = (low + high) / 2
+        low, high = (low, middle) if less_than(middle) >= reach else (middle, high)
+    return high
+
+
+def _holdout(seen: Visits, pair: int, difference: float, reach: float) -> int | None:
+    """Visits that must do otherwise, by lot, to see that the estimated benefit is gone; about.
+
+    With a chance of .8, if one in ten does otherwise: the logarithm of an e-value grows by d²/2σ²
+    with each of them, the mixture over bets costs about 6, and .84 is the quantile of .8.
+    """
+    n, mean, square = moments_of(seen, pair)
+    spread = square - mean**2 if n > 1 else 0.25
+    if difference <= 0:
+        return None
+    far = math.sqrt(2 * (reach + 6)) + 0.84
+    return math.ceil(10 / 9 * max(spread, 0.01) * (far / difference) ** 2)
 
 
 def _more(policy: TablePolicy, seen: Visits, delta: float, n_min: float) -> list[dict[str, Any]]:
@@ -370,7 +481,7 @@ def _more(policy: TablePolicy, seen: Visits, delta: float, n_min: float) -> list
 
 def _drifted(policy: TablePolicy, since: Ints, delta: float) -> list[dict[str, Any]]:
     before = np.column_stack((np.asarray(policy.m), np.zeros(len(policy.states), np.int64)))
-    defers = np.asarray(policy.choice) < 0
+    defers = ~policy.decisions.speaks
     asked = defers & (before.sum(axis=1) > 0)
     log_e = log_drift(before, since)
     names = [*policy.actions, "another"]
@@ -395,28 +506,62 @@ def _table(rows: list[dict[str, Any]], caption: str, note: str) -> Table:
 
 def _suggestions(rows: list[dict[str, Any]], delta: float) -> Table:
     note = (
-        "promised: the certified lower bound of the advantage. difference: taking the suggestion "
-        "less doing otherwise, on new visits. log10_e_less and log10_e_worse: the evidence that it "
-        "brings less than promised, and that it is worse than usual practice, in powers of ten; "
-        f"they decide at {math.log10(4 * max(len(rows), 1) / delta):.2f}."
+        "promised: the certified lower bound of what taking the suggestion brings beside doing "
+        "otherwise; estimated: what it was estimated at; difference: the same on new visits; "
+        "at_most: an upper bound of it, where that is below the estimate. log10_e_...: the "
+        "evidence, in powers of ten, that it brings less than promised, is worse than doing "
+        "otherwise, brings less than estimated, and that followers get less than was promised or "
+        f"estimated (_level); they decide at {math.log10(10 * max(len(rows), 1) / delta):.2f}. "
+        "holdout: visits that must do otherwise, by lot, to see that the benefit is gone."
     )
     return _table(rows, "Suggestions", note)
 
 
-def _notes(rows: list[dict[str, Any]], strange: float, delta: float) -> tuple[str, ...]:
+def _notes(
+    policy: TablePolicy,
+    rows: list[dict[str, Any]],
+    strange: float,
+    delta: float,
+    chosen: Sequence[int],
+) -> tuple[str, ...]:
     notes = [
         f"Each kind of statement (contradicted, certified now, practice has changed) is false with "
         f"probability at most {delta:g}, however often one looks."
     ]
-    alone = [str(row["state"]) for row in rows if row["took"] and not row["others"]]
-    if alone:
+    blind = [r for r in rows if r["verdict"].startswith(("cannot be", "followers"))]
+    if blind:
+        sizes = [row["holdout"] for row in blind if row["holdout"]]
         notes.append(
-            f"At {', '.join(alone[:5])}{', …' if len(alone) > 5 else ''} nobody did otherwise: "
-            "where a suggestion is always followed there is nothing left to compare it with."
+            f"At {_first(str(row['state']) for row in blind)} hardly anybody does otherwise any "
+            "more: where a suggestion is always followed there is nothing left to compare it with, "
+            "and whether it still helps cannot be tested. Followers are only held against what "
+            "was seen when it was certified, which also moves when patients become others."
+            + (
+                f" Leave some to usual practice by lot, one in ten say, until about {max(sizes):,} "
+                "did otherwise, and record the chance: a benefit that is gone would show."
+                if sizes
+                else ""
+            )
+        )
+    if any("estimate" in row["verdict"] for row in rows):
+        notes.append(
+            "Less than estimated is not yet less than promised: what was estimated was partly luck."
+        )
+    if chosen:
+        notes.append(
+            f"At {_first(str(policy.states[s]) for s in chosen)} the recorded chances differ from "
+            "row to row: who took the suggestion was chosen, so that these visits cannot be "
+            "compared and are left out."
         )
     if strange > 0:
         notes.append(f"{strange:.1%} of the new steps are in states that the policy does not know.")
     return tuple(notes)
+
+
+def _first(names: Iterable[str]) -> str:
+    """The first five names."""
+    listed = list(names)
+    return ", ".join(listed[:5]) + (", …" if len(listed) > 5 else "")
 
 
 # --- Monitor: does what was certified still hold, while new groups come in?
@@ -495,9 +640,10 @@ class Monitor:
             "markov": getattr(certificate, "visits", "first") == "all",
             "salt": secrets.token_hex(16),
         }  # fmt: skip
-        self.record = Record(None if path is None else Path(path), head)
-        if path is not None and Path(path).exists():
-            self.record = Record.read(Path(path))
+        self._path = None if path is None else Path(path)
+        self.record = Record(self._path, head)
+        if self._path is not None and self._path.exists():
+            self.record = Record.read(self._path)
             self._check_head(head, asked=delta)
 
     def _check_head(self, head: dict[str, Any], asked: float | None) -> None:
@@ -546,35 +692,41 @@ class Monitor:
             500
         """
         check_log(log)
-        if log.state is None:
-            raise LogError(
-                "the policy is over labelled states; this log's states are features.",
-                do="Read the column of labels as the state.",
-            )
-        what = seen_before(self.policy.provenance, log)
-        if what:
-            raise PolicyError(
-                f"{what}: it cannot speak for the policy again.",
-                f"log {log.digest()[:12]}",
-                "Add groups that came after the policy was made.",
-            )
-        marks = marks_of(log.groups, self.record.head["salt"])
+        with contextlib.nullcontext() if self._path is None else one_at_a_time(self._path):
+            self._reload()  # another process may have added groups meanwhile
+            return self._added(log, when)
+
+    def _reload(self) -> None:
+        """Take what is in the file now."""
+        if self._path is not None and self._path.exists():
+            head, self.record = self.record.head, Record.read(self._path)
+            self._check_head(head, asked=self.delta)
+
+    def _added(self, log: Log, when: str | None) -> Watch:
+        head = self.record.head
+        marks = marks_of(log.groups, head["salt"])
         before = self.record.marks()
-        new = np.array([mark not in before for mark in marks], bool)
+        older = marks_of(log.groups, head["salt"], as_stored=True)
+        new = np.array([before.isdisjoint(pair) for pair in zip(marks, older, strict=True)], bool)
         if not new.any():
             raise LogError(
                 f"all {len(marks):,} groups of this log were added before.",
                 do="Nothing was changed. Add logs of new groups.",
             )
-        log = log.take(np.flatnonzero(new[log.group]))
-        settled = treat_cut(log, self.record.head["gamma"], self.policy.parameters.get("cut"))
-        visits, strange = self._visits(settled.gathered())
+        held = HeldOut.meet(
+            self.policy, log.take(np.flatnonzero(new[log.group])), gamma=head["gamma"],
+            claim="what a monitor says",
+        )  # fmt: skip
+        treated = held.treated.gathered()
+        visits, strange = self._visits(treated)
+        chosen = self._chosen(treated)
+        fine = ~np.isin(visits.pair // len(visits.actions), chosen)
         entry: dict[str, Any] = {
             "when": when or datetime.now(UTC).isoformat(timespec="seconds"),
             "groups": [mark for mark, fresh in zip(marks, new, strict=True) if fresh],
-            "left_out": int((~new).sum()), "steps": settled.n_steps, "strange": strange,
-            "visits": {name: getattr(visits, name).tolist() for name in COLUMNS},
-            "first": _sparse(self._first(settled.gathered())),
+            "left_out": int((~new).sum()), "steps": treated.n_steps, "strange": strange,
+            "visits": {name: getattr(visits, name)[fine].tolist() for name in COLUMNS},
+            "first": _sparse(self._first(treated)), "chosen": chosen.tolist(),
         }  # fmt: skip
         looked = self._look([*self.record.additions, entry])
         entry["look"] = looked.to_dict()
@@ -593,7 +745,7 @@ class Monitor:
             >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
             >>> policy = dprl.gate(learner, world.sample(4000, seed=0), value_range=(0, 1))
             >>> dprl.Monitor(policy).look().status
-            'still certified'
+            'not tested yet'
         """
         return self._look(self.record.additions)
 
@@ -686,7 +838,7 @@ class Monitor:
             >>> figure = dprl.Monitor(policy).plot()
         """
         rows = self.history().to_dicts()
-        line = np.log10(4 * max(len(self.policy.certificate.rows), 1) / self.delta)
+        line = np.log10(10 * max(len(self.policy.certificate.rows), 1) / self.delta)
         with plot.look():
             figure, axes = plot.grid(1, 1, width=6.4, height=3.8)
             axis = axes[0, 0]
@@ -745,6 +897,15 @@ class Monitor:
             np.array([actions.get(label, A) for label in log.actions], np.int64),
         )
 
+    def _chosen(self, log: Log) -> Ints:
+        """The states in which recorded chances show that those who took an action were chosen."""
+        chances = RecordedPropensity.of(log)
+        if chances is None:
+            return np.zeros(0, np.int64)
+        allowed = float(getattr(self.policy.certificate, "confounding", 1.0) or 1.0)
+        states = self._codes(log)[0][~chances.fair(allowed)]
+        return np.asarray(np.unique(states[states >= 0]))
+
     def _first(self, log: Log) -> Ints:
         """int64 (S, A + 1): groups that took each action at their first visit of each state."""
         state, action = self._codes(log)
@@ -764,10 +925,23 @@ class Monitor:
             since[np.array(entry["first"]["pair"], np.int64)] += entry["first"]["count"]
         steps = sum(e["steps"] for e in additions)
         strange = sum(e["strange"] * e["steps"] for e in additions) / max(steps, 1)
+        chosen = sorted({s for e in additions for s in e.get("chosen", ())})
         return watch(
-            self.policy, self._counted(columns, groups), since.reshape(S, A), delta=self.delta,
-            n_min=float(self.policy.parameters.get("n_min") or 1), strange=strange,
+            self.policy, self._counted(columns, groups), since.reshape(S, A),
+            self._recent(additions), delta=self.delta, chosen=chosen, strange=strange,
+            n_min=float(self.policy.parameters.get("n_min") or 1),
         )  # fmt: skip
+
+    def _recent(self, additions: list[dict[str, Any]]) -> Ints:
+        """int64 (S, A + 1): visits of the newest additions, until a state has `RECENT` of them."""
+        S, A = len(self.policy.states), len(self.policy.actions) + 1
+        recent = np.zeros((S, A), np.int64)
+        for entry in reversed(additions):
+            pair, count = (np.array(entry["visits"][c], np.int64) for c in ("pair", "count"))
+            newer = np.bincount(pair, weights=count, minlength=S * A).astype(np.int64)
+            few = recent.sum(axis=1) < RECENT
+            recent[few] += newer.reshape(S, A)[few]
+        return recent
 
 
 def _sparse(counts: Ints) -> dict[str, list[int]]:

@@ -36,7 +36,7 @@ from dprl.logs.log import Label, Log
 from dprl.logs.source import Chunk, OfTreated, Source, needs_rows
 from dprl.policies.certificate import Certificate, several_words
 from dprl.policies.explain import usual_words
-from dprl.policies.protocol import Decisions, Kind
+from dprl.policies.protocol import Avoid, Decisions, Kind
 from dprl.policies.table import Tabled
 
 # --- Many differences of two means at once, for large samples: step-down max-t over groups
@@ -172,7 +172,8 @@ def compare_pairs(
     Args:
         source: A log with labelled states.
         gamma: Discount per step, in (0, 1].
-        wanted: bool (S, A), the pairs to compare; the result has them in their order.
+        wanted: bool (S, A), or (S, 2A) with "not a" after all a: what is compared; the result has
+            it in this order.
         level: Level of the p-values.
         ends: Level of the lower ends, all pairs together.
         seed: Seed of the signs. Default 0.
@@ -183,7 +184,10 @@ def compare_pairs(
     members = [np.arange(len(visits.G))[visits.of_state(s)] for s, _ in pairs]
     which = np.repeat(np.arange(len(pairs)), [len(m) for m in members])
     at = np.concatenate(members) if members else np.empty(0, np.int64)
-    took = visits.action[at] == pairs[which, 1] if len(at) else np.empty(0, bool)
+    took = np.empty(0, bool)
+    if len(at):
+        action, avoid = np.divmod(pairs[which, 1], source.facts.n_actions)[::-1]
+        took = (visits.action[at] == action) != (avoid > 0)
     return compare(
         which, took, visits.G[at], visits.group[at], len(pairs), level=level, ends=ends, seed=seed
     )
@@ -265,6 +269,9 @@ ISSUE, ENDS = 0.6, 0.3
 class PairTests:
     """What one part of a log certifies. Arrays are (S, A); only tested pairs hold a bound.
 
+    Where a part also says what to avoid they are (S, 2A): "not a" comes after all a. Whoever does
+    anything but a has then taken the action, as it were, and whoever takes a has not.
+
     Attributes:
         pairs: bool, whether the pair is certified.
         low: Lower bound of E x - E y in units of returns, -inf where not tested; never below 0
@@ -314,17 +321,74 @@ def half_n_min(learner: Learner) -> float:
     return learner.n_min if math.isinf(learner.n_min) else max(1.0, math.ceil(learner.n_min / 2))
 
 
-def propose(evidence: Evidence, learner: Learner, available: Bools | None) -> Bools:
-    """bool (S, A): the pairs that one half of the log proposes.
+def propose(
+    evidence: Evidence, learner: Learner, available: Bools | None, avoid: bool = False
+) -> Bools:
+    """bool (S, A), or (S, 2A) with `avoid`: what one half of the log proposes.
 
-    They pass the learner's rule with half of n_min, and their uncorrected Welch bound is above 0.
+    It passes the learner's rule with half of n_min, and its uncorrected Welch bound is above 0.
     """
-    pairs = allowed(
-        evidence, half_n_min(learner), contrast=learner.contrast, available=available
-    )  # fmt: skip
+    n_min = half_n_min(learner)
+    pairs = allowed(evidence, n_min, contrast=learner.contrast, available=available)
     took, others = evidence.took, evidence.others
-    low, _ = welch(took.n, took.mean, took.sd, others.n, others.mean, others.sd)
-    return np.asarray(pairs & (low > 0))
+    one, other = (took.n, took.mean, took.sd), (others.n, others.mean, others.sd)
+    low = welch(*one, *other)[0]
+    if avoid:
+        pairs = np.hstack((pairs, avoidable(evidence, n_min, available)))
+        low = np.hstack((others.n * low, took.n * welch(*other, *one)[0]))
+    return of_one_kind(np.asarray(pairs & (low > 0)), low, took.n.shape[1])
+
+
+def of_one_kind(pairs: Bools, low: Floats, A: int) -> Bools:
+    """The proposed pairs (S, A or 2A), in each state actions to take or one to avoid, not both.
+
+    One to avoid is proposed where the lower end `low` of its estimated advantage is above those of
+    all actions to take: then none of them stands out, and fewer pairs share the level.
+    """
+    if pairs.shape[1] == A:
+        return pairs
+    low = np.where(pairs, low, -np.inf)
+    take, warn = low[:, :A].max(axis=1), low[:, A:]
+    warns = warn.max(axis=1) > take
+    best = warn.argmax(axis=1)[:, None] == np.arange(A)
+    return np.asarray(pairs & np.hstack((np.tile(~warns[:, None], A), best & warns[:, None])))
+
+
+def contradicted(evidence: Evidence, width: int) -> Bools:
+    """bool (S, width): pairs whose first visits say the opposite, each by Welch's 95 % interval."""
+    took, others = evidence.took, evidence.others
+    low, high = welch(took.n, took.mean, took.sd, others.n, others.mean, others.sd)
+    with np.errstate(invalid="ignore"):
+        return np.hstack((high < 0, low > 0))[:, :width]
+
+
+ONE_OTHER = 0.8
+"""Where one action has more than this share of all others, "not a" would be that action."""
+
+
+def avoidable(evidence: Evidence, n_min: float, available: Bools | None) -> Bools:
+    """bool (S, A): what may be avoided, as far as counts say and the mean return does.
+
+    n_min trajectories took it at their first visit and n_min did otherwise; these did better; and
+    several actions are left, of which none alone is nearly all that is left. Where the log says
+    what was available, the action always was, and so was another one.
+    """
+    took, others = evidence.took, evidence.others
+    stated = took.n.copy()
+    if evidence.rest:
+        stated[:, -1] = 0  # it is not said what they did
+    if stated.shape[1] < 3:
+        return np.zeros(stated.shape, bool)
+    second, first = np.sort(stated, axis=1)[:, -2:, None].transpose(1, 0, 2)
+    most = np.where(stated == first, second, first)  # the most that one of the others has
+    left = evidence.n_others
+    with np.errstate(invalid="ignore"):
+        worse = took.mean < others.mean
+    pairs = worse & (stated >= n_min) & (left >= n_min) & (most <= ONE_OTHER * left)
+    if available is not None:
+        own = available.shape[1]
+        pairs[:, :own] &= available & (available.sum(axis=1, keepdims=True) > 1)
+    return np.asarray(pairs)
 
 
 def fair_pairs(wanted: Bools, chances: RecordedPropensity | None, settings: GateSettings) -> Bools:
@@ -352,7 +416,7 @@ def by_visits(
     unstated: NDArray[np.int64] | None = None,
     chances: RecordedPropensity | None = None,
 ) -> PairTests:
-    """Test the wanted pairs (S, A) by e-processes, at level δ·share divided among `tested`.
+    """Test the wanted pairs (S, A or 2A) by e-processes, at level δ·share divided among `tested`.
 
     `unstated` (S,): visits among the others of which nobody says what they did (`advantages`).
     `chances` are the recorded probabilities of actions: p is taken from them where they say it.
@@ -360,28 +424,32 @@ def by_visits(
     tests = replace(
         PairTests.empty(evidence, wanted.shape, tested), difference=np.full(wanted.shape, np.nan)
     )
-    at = np.nonzero(wanted)
-    if not len(at[0]):
-        return tests
-    each, (of_e, of_p, _) = settings.delta * share / tested, DELTA_SHARES[visits.markov]
-    nats = -math.log(of_e * each) - 1e-12
-    result = advantages(
-        visits,
-        np.flatnonzero(wanted),
-        nats,
-        -math.log(of_p * each / 2),
-        learned_from=learned_from,
-        unstated=unstated,
-        p=None if chances is None else chances.p[at],
-    )
-    tests.log_e[at], tests.advantage[at] = result.log_e, result.low
-    tests.p_high[at] = result.p_high
+    A = len(visits.actions)
     assert tests.difference is not None  # it was made above
-    tests.difference[at] = result.difference
-    tests.low[at] = result.low / (1 - result.p_low)  # E x - E y is A/(1 - p)
-    tests.pairs[at] = result.log_e >= nats
-    if settings.margin > 0:
-        tests.pairs[at] &= result.low > settings.margin
+    for begin in range(0, wanted.shape[1], A):  # what to take, then what to avoid
+        state, action = np.nonzero(wanted[:, begin : begin + A])
+        if not len(state):
+            continue
+        at = state, begin + action
+        each, (of_e, of_p, _) = settings.delta * share / tested, DELTA_SHARES[visits.markov]
+        nats = -math.log(of_e * each) - 1e-12
+        result = advantages(
+            visits,
+            state * A + action,
+            nats,
+            -math.log(of_p * each / 2),
+            learned_from=learned_from,
+            unstated=unstated,
+            p=None if chances is None else chances.p[state, action],
+            avoid=begin > 0,
+        )
+        tests.log_e[at], tests.advantage[at] = result.log_e, result.low
+        tests.p_high[at] = result.p_high
+        tests.difference[at] = result.difference
+        tests.low[at] = result.low / (1 - result.p_low)  # E x - E y is A/(1 - p)
+        tests.pairs[at] = result.log_e >= nats
+        if settings.margin > 0:
+            tests.pairs[at] &= result.low > settings.margin
     return tests
 
 
@@ -397,7 +465,7 @@ def by_returns(
     chances: RecordedPropensity | None = None,
     cut: Cut | None = None,
 ) -> PairTests:
-    """Test the wanted pairs (S, A) by returns at first visits, at δ·share divided among `tested`.
+    """Test the wanted pairs by returns at first visits, at level δ·share divided among `tested`.
 
     `proposed_by` is the part of the log that proposed them, for Γ*; None where the whole log did
     both. For large samples there is no Γ*. `chances` are the recorded probabilities of actions:
@@ -421,16 +489,24 @@ def by_returns(
             passed[at] = p_value[at] <= settings.delta
             low[at] = np.where(passed[at], np.maximum(together.low, 0.0), together.low)
         else:
+            A = len(evidence.actions)
             counts = histograms(needs_rows(source, "this test"), gamma, settings.known_range)
-            result = differences(counts, np.flatnonzero(wanted), DIFFERENCES * each)
-            low[at], tests.log_e[at] = result.low, result.log_e
+            for begin, own in ((0, counts), (A, counts.mirrored())):  # E y - E x, of the mirrored
+                columns = np.zeros(wanted.shape, bool)
+                columns[:, begin : begin + A] = wanted[:, begin : begin + A]
+                mine = np.nonzero(columns)
+                result = differences(own, mine[0] * A + mine[1] - begin, DIFFERENCES * each)
+                low[mine], tests.log_e[mine] = result.low, result.log_e
             passed[at] = tests.log_e[at] >= -math.log(DIFFERENCES * each) - 1e-12
-        took, total = evidence.took.n[at], evidence.state.n[at[0]]
+        (action, avoid), total = as_answers(at[1], evidence), evidence.state.n[at[0]]
+        took = evidence.took.n[at[0], action]
+        took = np.where(avoid, total - took, took)
         with np.errstate(invalid="ignore"):
             p = np.where(total > 0, took / np.maximum(total, 1), 1.0)
         p_high = kl_upper(p, total, -math.log(SHARES * each))
         if chances is not None:
-            p_high = np.where(np.isnan(chances.p[at]), p_high, chances.p[at])
+            known = chances.p[at[0], action]
+            p_high = np.where(np.isnan(known), p_high, np.where(avoid, 1 - known, known))
         tests.p_high[at] = p_high
         above = (1 - p_high) * np.maximum(low[at], 0.0)
         tests.advantage[at] = np.where(low[at] > 0, above, low[at])
@@ -483,6 +559,12 @@ def at_gamma(
     return replace(tests, gamma_star=star, gamma_point=point)
 
 
+def as_answers(codes: Any, evidence: Evidence) -> tuple[Any, Any]:
+    """Columns of tests as codes of actions, and whether they are to be avoided."""
+    avoid, action = np.divmod(codes, len(evidence.actions))
+    return action, avoid > 0
+
+
 def best_low(tests: Sequence[PairTests], choice: NDArray[np.int32]) -> Floats:
     """The best certified lower bound of E x - E y at each choice, (S,); 0 where it defers."""
     rows = np.flatnonzero(choice >= 0)
@@ -522,7 +604,7 @@ def row_of(
     Args:
         tests: What each part of the log certifies; one of them at least certified this pair.
         s: The state, as tests number it.
-        a: The action, as tests number it.
+        a: The action to take or to avoid, as tests number it.
         label: What the row calls the state.
         suggested: What it calls the action.
         decisions: The decisions of the policy.
@@ -531,16 +613,21 @@ def row_of(
     passed = [one for one in tests if one.pairs[s, a]]
     best = max(passed, key=lambda one: (one.low[s, a], one.log_e[s, a]))
     counted, estimates = best.evidence, best.difference
+    action, avoid = as_answers(a, counted)
+    took, others = (counted.others, counted.took) if avoid else (counted.took, counted.others)
     if estimates is None:
-        estimates = counted.took.mean - counted.others.mean
+        difference = took.mean[s, action] - others.mean[s, action]
+    else:
+        difference = estimates[s, a]
     row = {
         "state": label,
         "kind": Kind(decisions.kind[place]).word,
         "usual": usual_words(decisions, place),
-        "suggested": suggested,
-        "n": int(counted.took.n[s, a]),
-        "others": int(counted.others.n[s, a]),
-        "difference": float(estimates[s, a]),
+        "suggested": str(Avoid(suggested)) if avoid else suggested,
+        **({"avoid": suggested} if avoid else {}),
+        "n": int(took.n[s, action]),
+        "others": int(others.n[s, action]),
+        "difference": float(difference),
         "low": float(best.low[s, a]),
         "advantage_low": float(best.advantage[s, a]),
         **strength(best, s, a),
@@ -608,12 +695,13 @@ def issue(
         notes: Sentences for the reader.
         cells: Facts about cells of features; None for labelled states.
     """
+    here, A = policy.decisions, len(tests[0].evidence.actions)
     rows = [
         row_of(
-            tests, int(s), int(policy.choice[s]), policy.states[s],
-            policy.actions[policy.choice[s]], policy.decisions, int(s),
+            tests, int(s), int(here.named[s] + A * (here.choice[s] < 0)), policy.states[s],
+            policy.actions[here.named[s]], here, int(s),
         )
-        for s in np.flatnonzero(policy.choice >= 0)
+        for s in np.flatnonzero(here.speaks)
     ]  # fmt: skip
     values = {} if settings.value_range is None else _theorems(policy, learner, settings, groups)
     certificate = certificate_of(

@@ -197,10 +197,11 @@ def gate_rules(
     part = _certifying(policy, treated, record, proposals, own)
     K, actions = len(proposals), part.log.actions
     labelled = part.labelled(K)
-    wanted = np.zeros((K + 1, len(actions)), bool)
+    A = len(actions)
+    wanted = np.zeros((K + 1, 2 * A), bool)
     for r, rule in enumerate(proposals):
-        if rule.suggested in actions:
-            wanted[r, actions.index(rule.suggested)] = True
+        if rule.action in actions:
+            wanted[r, actions.index(rule.action) + A * rule.avoids] = True
     counted = evidence(labelled, gamma)
     log_record = replace(LogRecord.of(log, cut), chances=RecordedPropensity.of(labelled))
     tests = by_returns(
@@ -218,12 +219,13 @@ def gate_rules(
         facts |= {} if own else _counts(part, treated, policy, rule, r)
         passes = False
         if wanted[r].any():
-            a = actions.index(rule.suggested)
+            named = actions.index(rule.action)
+            a = named + A * rule.avoids
             facts |= {
                 "log10_e" if name == "log10_e" else "gate_p": value
                 for name, value in strength(tests, r, a).items()
             }
-            passes = bool(tests.pairs[r, a] and enough[r, a])
+            passes = bool(tests.pairs[r, a] and enough[r, named])
         difference = differs.get(r)
         if passes and difference is not None:
             facts["struck"] = _struck(rule, difference)
@@ -285,8 +287,8 @@ def _certificate(
     """
     rows = [
         row_of(
-            [tests], r, treated.actions.index(rule.suggested), rule.words, rule.suggested,
-            gated.decisions, i,
+            [tests], r, treated.actions.index(rule.action) + len(treated.actions) * rule.avoids,
+            rule.words, rule.action, gated.decisions, i,
         )
         for i, (r, rule) in enumerate(zip(issued, gated.rules, strict=True))
     ]  # fmt: skip
@@ -336,7 +338,8 @@ def _certificate(
 def _proposals(policy: RulePolicy) -> tuple[dict[str, Any], tuple[Rule, ...]]:
     """What is on record about how the rules were made, and all proposals."""
     record = policy.provenance.get("rules")
-    if policy.parameters.get("learner") != "Rules" or not isinstance(record, Mapping):
+    public = policy.provenance.get("public")  # keeps what was claimed, not what was proposed
+    if policy.parameters.get("learner") != "Rules" or public or not isinstance(record, Mapping):
         raise ParameterError(
             "a gate over rules needs all rules that were proposed, and this policy has no record "
             "of them.",
@@ -346,10 +349,11 @@ def _proposals(policy: RulePolicy) -> tuple[dict[str, Any], tuple[Rule, ...]]:
     try:
         dates = days_told(policy)
         proposals = tuple(dated(rule, dates) for rule in read_rules(record["tested"]))
-        own_level = len(record["divisions"]) == policy.parameters["splits"]
+        proposals = tuple(rule for rule in proposals if not rule.facts.get("doubt"))
+        own_level = len(record["divisions"]) - policy.parameters["splits"] in (0, 1)
     except (KeyError, TypeError) as error:
         raise _damaged() from error
-    strange = [r for r in proposals if r.suggested not in policy.actions]
+    strange = [r for r in proposals if r.action not in policy.actions]
     strange += [r for r in proposals for c in r.conditions if c.feature not in policy.feature_names]
     meeting = any(r.meets(earlier) for i, r in enumerate(proposals) for earlier in proposals[:i])
     if strange or meeting or not own_level:
@@ -388,11 +392,13 @@ def _certifying(
     part, divisions = treated, 1
     words = say("The rules were learned from another log; all of this one certified them.")
     if own:
-        divisions = len(record["divisions"])
-        inside = deal(len(treated.groups), 0.5, int(record["division"]))
-        part = treated.take(np.flatnonzero(~inside[treated.group]))
-        proposing = treated.take(np.flatnonzero(inside[treated.group]))
-        proposing = _labelled(proposing, _regions(policy, proposing, proposals)[1], len(proposals))
+        divisions = len(record["divisions"]) * int(record.get("alternatives") or 1)
+        if int(record["division"]) >= 0:  # else nobody proposed: all groups certify
+            inside = deal(len(treated.groups), 0.5, int(record["division"]))
+            part = treated.take(np.flatnonzero(~inside[treated.group]))
+            proposing = treated.take(np.flatnonzero(inside[treated.group]))
+            regions = _regions(policy, proposing, proposals)[1]
+            proposing = _labelled(proposing, regions, len(proposals))
         words = (
             say_many(
                 "One half of the groups proposed {n:,} rule, the other half certified it; {k} "
@@ -433,13 +439,13 @@ def _regions(
 def _check_half(part: _Part, proposals: Sequence[Rule]) -> None:
     """Refuse where the half that certifies is not the one that the rules were tested on."""
     for r, rule in enumerate(proposals):
-        a = part.log.actions.index(rule.suggested) if rule.suggested in part.log.actions else -1
-        there = part.groups(r, a), part.groups(r, a, True)
+        a = part.log.actions.index(rule.action) if rule.action in part.log.actions else -1
+        there = part.groups(r, a), part.groups(r, a, not rule.avoids)
         before = rule.facts.get("groups"), rule.facts.get("groups_took")
         if there != before:
             raise PolicyError(
                 "the halves in which these rules were made cannot be made again from this log.",
-                f"{rule.words}: {there[0]:,} groups, {there[1]:,} of which took {rule.suggested}; "
+                f"{rule.words}: {there[0]:,} groups, {there[1]:,} of which took {rule.says}; "
                 f"on record are {before[0]} and {before[1]}",
                 "Fit the rules again, or gate them with groups they have never seen.",
             )
@@ -454,7 +460,8 @@ def _imbalances(
     result = {}
     for r, rule in enumerate(proposals):
         rows = np.flatnonzero(first & (part.region == r))
-        took = np.array([log.actions[a] == rule.suggested for a in log.action[rows]], bool)
+        took = np.array([log.actions[a] == rule.action for a in log.action[rows]], bool)
+        took ^= rule.avoids
         difference = imbalance(
             part.x[rows], policy.feature_names, policy.levels, step[rows].astype(np.float64), took
         )
@@ -465,7 +472,7 @@ def _imbalances(
 
 def _struck(rule: Rule, difference: Imbalance) -> str:
     return sentences(
-        say("Not issued: {action} where {rule}.", action=rule.suggested, rule=word(rule.words)),
+        say("Not issued: {action} where {rule}.", action=rule.says, rule=word(rule.words)),
         say(
             "Those who took it there had {word} than others (by {size:.2f} standard deviations "
             "within the region), so it was not given as if by lot.",
@@ -492,13 +499,13 @@ def _passed(rule: Rule, policy: RulePolicy) -> bool:
 def _counts(part: _Part, treated: Log, policy: RulePolicy, rule: Rule, r: int) -> dict[str, Any]:
     """Who came to a region in a log that the rules were not learned from."""
     rows = np.flatnonzero(part.region == r)
-    a = treated.actions.index(rule.suggested) if rule.suggested in treated.actions else -1
+    a = treated.actions.index(rule.action) if rule.action in treated.actions else -1
     theirs = set(policy.actions)
     return {
         "steps": len(rows),
         "groups": part.groups(r, a),
-        "groups_took": part.groups(r, a, True),
-        "groups_others": part.groups(r, a, False),
+        "groups_took": part.groups(r, a, not rule.avoids),
+        "groups_others": part.groups(r, a, rule.avoids),
         "groups_by_action": [p for p in first_actions(treated, rows) if p[0] in theirs],
         "share_usual": [p for p in shares(treated, rows) if p[0] in theirs],
     }

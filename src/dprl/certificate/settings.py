@@ -54,6 +54,7 @@ class GateSettings:
         markov: Whether the Markov property is claimed.
         split: bool (episodes,), true for the half that proposes first; None to draw it.
         seed: Seed of the split.
+        avoid: Whether it may also be said what to avoid.
     """
 
     delta: float
@@ -67,10 +68,12 @@ class GateSettings:
     markov: bool = True
     split: Sequence[bool] | Bools | None = None
     seed: int = 0
+    avoid: bool = True
 
     def __post_init__(self) -> None:
         check_choice("grade", self.grade, GRADES)
         check_flag("markov", self.markov)
+        check_flag("avoid", self.avoid)
         if self.value_range is not None or self.grade == "proved":
             object.__setattr__(self, "value_range", check_range(self.value_range))
         check_delta(self.delta)

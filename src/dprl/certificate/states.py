@@ -9,6 +9,20 @@ property is not claimed, first visits count and no gain is bounded: .9 δ and .1
   bets learn from the half that proposed.
 * In-sample: all of the log tests, at .7 δ/C̄, the pairs of states that were declared beforehand.
 
+A pair is an action to take in a state, or one to avoid there: "not a" is the policy b/(1 - b_a),
+its advantage b_a (E y - E x), and it is tested with the sides exchanged. Both kinds share one
+level: K counts both, and C̄ is twice as many where there is more than one other action. A half
+proposes one kind in each state: what to avoid where its estimated advantage is surely larger. Where
+both are certified, what is certified to bring more is issued.
+
+**The Markov property is asked for** before all visits count (`dprl.planning.markov`), at level .01.
+Where it is refuted first visits count, and the certificate says so. In a swap-split the half that
+proposes is asked how the *other* half shall test, so that nothing is paid for asking; where only
+one of the halves refutes it, what was tested by all visits is not used. In-sample the same rows
+answer both, and δ is shared: .75 δ for all visits, .25 δ for first visits where it is refuted. What
+all visits certify and the first visits of the whole log contradict is left out: that only takes
+away.
+
 Both halves propose T, one action per state; the other half bounds how often T's states are met, at
 .1 δ each. A certified part C of T is issued, from the half with the larger bound: the certificate
 is about exactly the policy that comes with it.
@@ -34,10 +48,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dprl._core.arrays import Bools, Codes, Ints
+from dprl._core.arrays import Bools, Codes, Floats, Ints
 from dprl._core.checks import Cut
 from dprl._core.exact import COUNT
-from dprl._core.words import api, argument, joined, option, say, worded
+from dprl._core.words import api, argument, joined, option, say, say_many, sentences, worded
 from dprl.certificate.assumptions import LogRecord, of_states
 from dprl.certificate.confounding import UnmeasuredCause
 from dprl.certificate.eprocesses import Visits, counted, visits_in
@@ -47,13 +61,16 @@ from dprl.certificate.pair_tests import (
     REACH,
     PairTests,
     at_gamma,
+    avoidable,
     best_low,
     by_returns,
     by_visits,
+    contradicted,
     fair_pairs,
     half_n_min,
     issue,
     most_met,
+    of_one_kind,
     propose,
 )
 from dprl.certificate.settings import GateSettings
@@ -65,9 +82,11 @@ from dprl.evidence.sites.evidence import UNITS, SiteEvidence, chances_of
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs.log import CUT, Label
 from dprl.logs.source import Chunk, LogFacts, OfTreated, Share, Source, Statistic, check_claim
+from dprl.planning.markov import markov_check
 from dprl.policies.base import provenance_of
 from dprl.policies.familiar import check_familiar
-from dprl.policies.protocol import Policy
+from dprl.policies.held_out import rows_together
+from dprl.policies.protocol import Avoid, Policy
 from dprl.policies.table import TablePolicy
 
 # --- Tests from what sites counted that share no rows: in-sample, by first visits
@@ -213,10 +232,11 @@ def _certify(sites: SiteEvidence, wanted: Bools, settings: GateSettings, tested:
 
     if (first == last).all():
         return test(first, wanted)
-    A, tests = wanted.shape[1], None
+    A, tests = len(sites.evidence.actions), None
     for a in np.flatnonzero(wanted.any(axis=0)):
-        ends = np.where(pair % A == a, first & ~1, (last + 1) & ~1)
-        only = wanted & (np.arange(A) == a)
+        takes = (pair % A == a % A) != (a >= A)  # those who do anything but a, if that is asked
+        ends = np.where(takes, first & ~1, (last + 1) & ~1)
+        only = wanted & (np.arange(wanted.shape[1]) == a)
         own = test(ends, only)
         tests = own if tests is None else _joined(tests, own, only)
     if tests is None:
@@ -248,12 +268,12 @@ def _outcomes(sites: SiteEvidence, wanted: Bools, settings: GateSettings) -> Unm
     if not len(at[0]) or sites.bins is None:
         return None
     pair, first, last, count = sites.bins.T
-    A = wanted.shape[1]
+    A = len(sites.evidence.actions)
     begin = np.searchsorted(pair, np.arange(len(wanted) + 1) * A)
     took, others = [], []
     for s, a in zip(*at, strict=True):
         here = slice(begin[s], begin[s + 1])
-        own = pair[here] == s * A + a
+        own = (pair[here] == s * A + a % A) != (a >= A)
         down, up = (first[here] >> 1) / UNITS, ((last[here] + 1) >> 1) / UNITS
         took.append(np.repeat(down[own], count[here][own]))
         others.append(np.repeat(up[~own], count[here][~own]))
@@ -347,11 +367,28 @@ class SomeGroups:
 
 @dataclass(frozen=True, eq=False)
 class _Half:
-    """One half of a log, what was counted of it, and the pairs that it proposes, bool (S, A)."""
+    """One half of a log, and what it proposes from its own data alone.
+
+    Attributes:
+        source: The half.
+        counted: What was counted of it.
+        proposes: bool (S, A or 2A), the pairs that it proposes; "not a" comes after all a.
+        refuted: What refutes the Markov property, in words; '' where nothing does.
+    """
 
     source: SomeGroups
     counted: Counted
     proposes: Bools
+    refuted: str = ""
+
+    def plan(self, learner: DPRLDiscrete, pairs: Bools) -> Codes:
+        """T, one pair (of those that may be proposed) per state, int32 (S,); -1 without one."""
+        A = self.source.facts.n_actions
+        T = learner.choose(self.source, self.counted, pairs[:, :A])[0].astype(np.int32)
+        warned = pairs[:, A:].any(axis=1)
+        if warned.any():
+            T[warned] = A + pairs[warned, A:].argmax(axis=1)
+        return T
 
 
 def _half(learner: DPRLDiscrete, source: Source, groups: Bools, settings: GateSettings) -> _Half:
@@ -364,15 +401,56 @@ def _half(learner: DPRLDiscrete, source: Source, groups: Bools, settings: GateSe
     half = SomeGroups(source, groups, learner.cut, gamma)
     counted = count_source(half, Counts(gamma, cut=learner.cut))
     available = counted.available(half)
-    if not settings.markov or settings.grade != "proved":
-        return _Half(half, counted, propose(counted.evidence, learner, available))
-    pairs = allowed(
-        counted.evidence, half_n_min(learner), contrast=learner.contrast, available=available
-    )
+    refuted = refutation(source, groups, learner, settings)
+    if not settings.markov or settings.grade != "proved" or refuted:
+        pairs = propose(counted.evidence, learner, available, settings.avoid)
+        return _Half(half, counted, pairs, refuted)
+    n_min = half_n_min(learner)
+    pairs = allowed(counted.evidence, n_min, contrast=learner.contrast, available=available)
+    if settings.avoid:
+        pairs = np.hstack((pairs, avoidable(counted.evidence, n_min, available)))
     values = excursions_of(half, gamma, learner.cut, np.asarray(pairs.any(axis=1)), counted.steps)
+    advantage, error = values.Q - values.V[:, None], SURE * values.se
+    low = advantage - error
+    if settings.avoid:  # of anything but a: V - Q is (1 - p)/p of its advantage
+        visits = np.maximum(values.n.sum(axis=1, keepdims=True), 1)
+        others = np.maximum(visits - values.n, 1)
+        low = np.hstack((low, values.n / others * (-advantage - error)))
     with np.errstate(invalid="ignore"):
-        pairs &= values.Q - values.V[:, None] > SURE * values.se
-    return _Half(half, counted, np.asarray(pairs))
+        pairs = np.asarray(pairs & (low > 0))
+    return _Half(half, counted, of_one_kind(pairs, low, advantage.shape[1]))
+
+
+ASKED = 20_000
+"""About how many rows are asked whether the Markov property holds, drawn by group."""
+ASK_LEVEL, SHUFFLES = 0.01, 1_999
+"""The level of that question, and how many shuffles answer it."""
+MARKOV_SHARES = {True: 0.75, False: 0.25}
+"""Of δ, where the same rows are asked that certify: for all visits, and for first visits."""
+
+
+def refutation(source: Source, groups: Bools, learner: DPRLDiscrete, settings: GateSettings) -> str:
+    """What some groups say against the Markov property, in a sentence; '' where nothing.
+
+    Args:
+        source: The log, wherever its rows are.
+        groups: bool (groups,), the groups that are asked; some of them, where there are many.
+        learner: The learner, for gamma and the treatment of cut episodes.
+        settings: The settings of the gate; where the property is not claimed nobody is asked.
+    """
+    facts, own = source.facts, np.flatnonzero(groups)
+    if not settings.markov or facts.longest < 2 or not len(own):
+        return ""
+    most = math.ceil(ASKED * facts.n_groups / facts.n_steps)
+    if len(own) > most:
+        own = np.random.default_rng(settings.seed).choice(own, most, replace=False)
+    some = np.zeros(len(groups), bool)
+    some[own] = True
+    log = rows_together(SomeGroups(source, some, learner.cut, learner.gamma))
+    check = markov_check(
+        log, learner.gamma, permutations=SHUFFLES, seed=settings.seed, level=ASK_LEVEL
+    )
+    return check.findings[0].sentence if check.findings else ""
 
 
 # -- what was fixed beforehand ---------------------------------------------------------------------
@@ -496,6 +574,10 @@ def gate_states(
     record = LogRecord.of(source, cut) if sites is None else record_of_sites(sites)
     n_states = source.facts.n_states if declared is None else declared.n
     tested = universe(record, n_states, learner.n_min, settings.horizon)
+    if source.facts.n_actions < 3 or (policy is not None and policy.provenance.get("approved")):
+        settings = replace(settings, avoid=False)  # nothing to tell apart; not what was approved
+    if settings.avoid:
+        tested *= 2
     permitted = None if policy is None else same_pairs(policy, source.facts)
     if policy is not None and sites is None:
         check_familiar(policy, source)
@@ -509,7 +591,11 @@ def gate_states(
     )
     if permitted is not None:
         pairs[:, : permitted.shape[1]] &= permitted
+    A = pairs.shape[1]
+    if settings.avoid:
+        pairs = np.hstack((pairs, avoidable(whole, learner.n_min, counted.available(source))))
     pairs = fair_pairs(pairs, record.chances, settings)
+    asked, notes = settings, []
     halves: list[_Half] = []
     if sides is not None:
         masks = [sides == side for side in (True, False)]
@@ -520,36 +606,54 @@ def gate_states(
                 "no episode is left on one side of the split.", do="Read more, or drop fewer."
             )
     if declared is None:
+        refuted = next((half.refuted for half in halves if half.refuted), "")
+        settings = replace(settings, markov=settings.markov and not refuted)
         tests = _swapped(learner, halves, record, settings)
     else:
+        refuted = "" if sites is not None else refutation(source, counted.left, learner, settings)
+        if settings.markov and source.facts.longest > 1:
+            share = MARKOV_SHARES[not refuted]
+            asked = replace(settings, delta=share * settings.delta, markov=not refuted)
+            settings = replace(settings, markov=not refuted)
         pairs &= declared.inside[:, None]
         wanted = pairs
         if settings.horizon is not None:  # C̄ counts first visits, which returns cannot have moved
-            wanted = pairs & (whole.took.n >= learner.n_min)
+            enough = whole.took.n >= learner.n_min
+            wanted = pairs & np.tile(enough, pairs.shape[1] // A)
         if sites is not None:
             tests = [tests_of_sites(sites, wanted, settings, tested)]
         else:
             seen = [visits_in(source, gamma, cut, settings.known_range, settings.markov)]
-            tests = [_test(learner, source, counted, seen, wanted, record, settings, tested)]
+            tests = [_test(learner, source, counted, seen, wanted, record, asked, tested)]
     pairs &= np.logical_or.reduce([one.pairs for one in tests])
     gain = None
     notes = _split_notes(settings, declared) if sites is None else list(sites.notes())
+    if refuted:
+        notes.append(sentences(REFUTED, refuted))
+    if settings.by_all_visits:
+        against = pairs & contradicted(whole, pairs.shape[1])
+        notes += _struck(source.facts, against)
+        pairs &= ~against
     if settings.markov and not large:
-        gain, part = _worth(learner, halves, pairs, tests, record, settings)
+        gain, part = _worth(learner, halves, pairs, tests, record, asked)
         if gain > 0:
             notes += _left_out(source.facts, pairs, part)
             pairs = part[:, None] == np.arange(pairs.shape[1])
-    choice, planned = learner.choose(source, counted, pairs)
+    choice, planned = learner.choose(source, counted, pairs[:, :A])
+    answer = _answers(pairs, choice, np.max([one.advantage for one in tests], axis=0), A)
+    choice = np.where(answer < A, answer, -1).astype(np.int32)
+    avoid = np.where(answer < A, -1, answer - A).astype(np.int32)
     if settings.markov and large:
-        speaks, facts = int((choice >= 0).sum()), source.facts
-        nats = nats_of_sets(facts.n_states, speaks, facts.n_actions, REACH * settings.delta)
-        gain = certified_gain(source, choice, best_low(tests, choice), gamma, nats, cut)
+        speaks, facts = int((answer >= 0).sum()), source.facts
+        nats = nats_of_sets(facts.n_states, speaks, pairs.shape[1], REACH * settings.delta)
+        gain = certified_gain(source, answer, best_low(tests, answer), gamma, nats, cut)
     made = {**provenance_of(source, whole.n_episodes), **origin}
     made.pop("luck", None)  # what is certified is not luck
     gated = TablePolicy.of(
         whole,
         choice=choice,
-        allowed=pairs,
+        avoid=avoid if (avoid >= 0).any() else None,
+        allowed=np.ascontiguousarray(pairs[:, :A]),
         planned=planned,
         steps=counted.steps,
         parameters=learner.settings(),
@@ -567,9 +671,32 @@ def gate_states(
         assumptions=of_states(
             record, cut, settings, declared=None if declared is None else declared.n
         ),
-        most=lambda: None if sites is not None else most_met(source, choice, cut),
+        most=lambda: None if sites is not None else most_met(source, answer, cut),
         notes=(*notes, *(() if declared is None else declared.notes)),
     )
+
+
+REFUTED = say(
+    "The log refutes the Markov property, so a group's first visit of a state counts, nothing is "
+    "claimed about later visits, and no gain is stated."
+)
+
+
+def _answers(pairs: Bools, choice: Codes, low: Floats, A: int) -> Codes:
+    """int32 (S,): the chosen actions, or A more than one to avoid where that brings surely more.
+
+    Args:
+        pairs: bool (S, A or 2A), what is certified.
+        choice: int32 (S,), the actions that were chosen among those to take; -1 without one.
+        low: float64 (S, A or 2A), lower bounds of advantages.
+        A: Number of actions.
+    """
+    if not pairs[:, A:].any():
+        return choice.astype(np.int32)
+    low = np.where(pairs, low, -np.inf)
+    take = np.where(choice >= 0, low[np.arange(len(pairs)), choice], -np.inf)
+    warn = low[:, A:]
+    return np.where(warn.max(axis=1) > take, A + warn.argmax(axis=1), choice).astype(np.int32)
 
 
 def _split_notes(settings: GateSettings, declared: Declared | None) -> list[str]:
@@ -630,8 +757,11 @@ def _swapped(
             visits_in(half.source, gamma, cut, settings.known_range, settings.markov)
             for half in halves
         ]
+    refuted = any(half.refuted for half in halves)
     for one, other in ((0, 1), (1, 0)):
         half, wanted = halves[other], halves[one].proposes
+        if refuted and not halves[one].refuted and not large:
+            wanted = np.zeros_like(wanted)  # it asked for all visits, which the other half refutes
         if large:
             tests.append(
                 by_returns(
@@ -650,15 +780,38 @@ def _swapped(
     return tests
 
 
+def _named(facts: LogFacts, states: Ints, actions: Ints) -> list[str]:
+    """The first few of some pairs, in words."""
+    A = facts.n_actions
+    return [
+        f"{facts.states[s]}: {facts.actions[a] if a < A else Avoid(facts.actions[a - A])}"
+        for s, a in zip(states[:NAMED], actions[:NAMED], strict=True)
+    ]
+
+
+def _struck(facts: LogFacts, pairs: Bools) -> list[str]:
+    """A sentence on pairs that all visits certify and first visits contradict."""
+    states, actions = np.nonzero(pairs)
+    if not len(states):
+        return []
+    return [
+        say_many(
+            "{n:,} more passed by all visits and is left out because first visits say the "
+            "opposite, as they cannot where the Markov property holds: {names}.",
+            "{n:,} more passed by all visits and are left out because first visits say the "
+            "opposite, as they cannot where the Markov property holds: {names}.",
+            len(states),
+            names=joined(", ", _named(facts, states, actions)),
+        )
+    ]
+
+
 def _left_out(facts: LogFacts, pairs: Bools, choice: Codes) -> list[str]:
     """A sentence on certified pairs in states where nothing is issued."""
     states, actions = np.nonzero(pairs & (choice < 0)[:, None])
     if not len(states):
         return []
-    names = [
-        f"{facts.states[s]}: {facts.actions[a]}"
-        for s, a in zip(states[:NAMED], actions[:NAMED], strict=True)
-    ]
+    names = _named(facts, states, actions)
     return [
         (
             say(
@@ -699,7 +852,7 @@ def _worth(
     for one, other in ((0, 1), (1, 0)):
         half = halves[one]
         proposed = fair_pairs(half.proposes, record.chances, settings)
-        T = learner.choose(half.source, half.counted, proposed)[0].astype(np.int32)
+        T = half.plan(learner, proposed)
         states = np.flatnonzero(T >= 0)
         certified = low[states, T[states]]
         if not (certified >= 0).any():

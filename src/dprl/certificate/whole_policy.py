@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dprl._core.arrays import Bools, Floats, Ints
-from dprl._core.words import N_, api, joined, option, say, sentences, worded
+from dprl._core.words import N_, api, joined, option, say, say_many, sentences, worded
 from dprl.certificate.assumptions import LogRecord, as_in_the_state, resting_on
 from dprl.certificate.settings import GateSettings, check_cut, in_memory
 from dprl.errors import LogError, ParameterError, PolicyError
@@ -382,6 +382,17 @@ def gate_policy(proposal: Any, log: Any, settings: GateSettings) -> TablePolicy:
     gated = policy if issued else policy.limited_to([])
     gated = replace(gated, provenance=origin)
     rows = _rows(gated, treated, gamma) if issued else []
+    unseen = sum(row["n"] == 0 for row in rows)
+    if unseen:
+        notes.append(
+            say_many(
+                "{n:,} suggestion was followed by none of the groups that certify; where they met "
+                "it, the bound of the whole policy counts it as the lowest return.",
+                "{n:,} suggestions were followed by none of the groups that certify; where they "
+                "met them, the bound of the whole policy counts them as the lowest return.",
+                unseen,
+            )
+        )
     others = facts["reached"] - facts["followers"]
     smallest = {"measured_from": WHOLE_LEAST, "smallest": min(facts["followers"], others)}
     return replace(
@@ -443,7 +454,15 @@ def _choice(policy: TablePolicy, log: Log) -> Ints:
     """
     code = {label: i for i, label in enumerate(log.actions)}
     codes = np.array([code.get(label, -2) for label in policy.actions] or [-1], np.int64)
-    choice = policy.at(log.states).choice
+    here = policy.at(log.states)
+    if (here.avoid >= 0).any():
+        raise ParameterError(
+            "a bound for a policy as a whole is for actions to take; this policy also says what to "
+            "avoid.",
+            f"state {log.states[int((here.avoid >= 0).argmax())]!r}",
+            worded("Gate it with {avoid}, then as a whole.", avoid=option("avoid", False)),
+        )
+    choice = here.choice
     return np.where(choice >= 0, codes[choice], -1)
 
 

@@ -5,9 +5,10 @@ policy is surely better: most of what moves one estimate from draw to draw (whic
 it) moves the other as well. So each bootstrap draw of groups is used for all policies, and the
 interval is of the *difference* in that draw,
 
-    d*_b = (ρ̂_i - ρ̂_j) of draw b,      low..high: percentiles of d*_1 .. d*_B
+    d*_b = (ρ̂_i - ρ̂_j) of draw b,      low..high: from the spread of d*_1 .. d*_B
 
-Where two policies answer alike it is 0 in every draw.
+as `dprl.evaluation.bootstrap` says, with the smaller effective sample size of the two. Where two
+policies answer alike it is 0 in every draw.
 
 All rows hold at once: with m rows each interval has the level 1 - (1 - level)/m (Bonferroni), so
 that the chance of a false difference anywhere in the table is about 1 - level, however they depend
@@ -40,19 +41,17 @@ from dprl.errors import ParameterError
 from dprl.evaluation._evaluate import evaluated
 from dprl.evaluation.bootstrap import ends_of
 from dprl.evaluation.estimators import RETURN, check_estimator
-from dprl.evaluation.result import Evaluation
+from dprl.evaluation.result import Evaluation, judged_by, widened
 from dprl.evidence.behavior import Behavior
 from dprl.logs.log import Log
 from dprl.logs.source import Source
-from dprl.policies.held_out import HeldOut, like_policy, rows_of
+from dprl.policies.familiar import like_policy
+from dprl.policies.held_out import HeldOut, rows_of
 
 Progress = Callable[[str, float], None]
 
 PRACTICE = "usual practice"
 """The name of usual practice among the policies that are compared."""
-
-IN_TAIL = 20
-"""Draws beyond an end of an interval, at least, where the number of draws is not given."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +178,7 @@ def compare(
     behavior: Behavior | Any | None = None,
     cut: Cut | None = None,
     level: float = 0.95,
-    draws: int | None = None,
+    draws: int = 2_000,
     seed: int = 0,
     clip: float = 0.01,
     values: bool = True,
@@ -195,13 +194,13 @@ def compare(
         against: Compare all with this one only: one of the names, or "usual practice". Default
             None: every pair, usual practice among them.
         estimator: The estimator to compare, any of `dprl.evaluate` but DM, which has no interval.
-            Default None: "DR", or "WPDIS" where `values` is False.
+            Default None: "WDR" ("DR" where episodes have one step), or "WIS" without values.
         gamma: Discount per step, in (0, 1]. Default None: the policies' own, which must agree.
         behavior: The behaviour, as in `dprl.evaluate`. Default None: estimated, or as recorded.
         cut: How cut episodes are treated. Default None: as when the policies were learned, which
             must agree.
         level: Coverage of all intervals at once, in (0, 1). Default 0.95.
-        draws: Number of bootstrap draws. Default None: 2,000, or more where many pairs need it.
+        draws: Number of bootstrap draws. Default 2,000.
         seed: Seed of the bootstrap, the folds and the models. Default 0.
         clip: Least value of an estimated probability, as in `dprl.evaluate`. Default 0.01.
         values: Whether to fit Q̂ for every policy, which DR and WDR need. Default True.
@@ -228,13 +227,11 @@ def compare(
     """
     log = rows_of(log)
     named = _named(policies)
-    estimator = check_estimator(estimator, values, interval=True)
+    estimator = check_estimator(estimator, values, log, interval=True)
     check_level(level)
     check_number("clip", clip, "[0, 1]")
     pairs = _pairs([*named, PRACTICE], against)
     each = _level_of_one(level, len(pairs))
-    if draws is None:
-        draws = max(2_000, int(np.ceil(2 * IN_TAIL * len(pairs) / (1 - level) - 1e-6)))
     draws, seed = check_draws(draws), check_seed(seed)
     gamma = _agreed("gamma", gamma, named)
     cut = _agreed("cut", cut, named) if cut is None and len(log.cut_episodes) else cut
@@ -363,10 +360,13 @@ def _row(
     """The row of one pair."""
     gain = [0.0 if n == PRACTICE else evaluations[n][estimator]["difference"] for n in (a, b)]
     drawn = [0.0 if n == PRACTICE else gains[n] for n in (a, b)]
-    blind = any(
-        n != PRACTICE and np.isnan(evaluations[n][estimator]["difference_low"]) for n in (a, b)
-    )
-    low, high = (np.nan, np.nan) if blind else ends_of(np.asarray(drawn[0] - drawn[1]), level)
+    judged = [evaluations[n] for n in (a, b) if n != PRACTICE]
+    low, high = np.nan, np.nan
+    if not any(np.isnan(e[estimator]["difference_low"]) for e in judged):
+        ess = min(judged_by(e.facts) for e in judged)
+        wider = sum(widened(e.facts) for e in judged)
+        low, high = ends_of(gain[0] - gain[1], np.asarray(drawn[0] - drawn[1]), level, ess)
+        low, high = low - wider, high + wider
     better = a if low > 0 else b if high < 0 else ""
     return {
         "first": a,

@@ -9,10 +9,17 @@ The usual effective sample size counts many trajectories that the policy does no
 given a second time for those that reach a step at which the policy differs from practice
 (`dprl.evaluation.divergence` says what that means), and a third time for those that reach a change.
 
-The intervals are percentiles of a bootstrap over groups; the ratios and Q̂ are not estimated again
-in each draw. The page *What we found* says how often the intervals cover the truth. DM has no
-interval: its error is the model's, which resampling trajectories does not show (an interval from
-resampling alone held the truth in 1 to 68 of 100 logs).
+The intervals come from the spread of the estimates over bootstrap draws of groups, with Student's t
+at the effective sample size where the policy differs from practice, less 1
+(`dprl.evaluation.bootstrap`). The ratios and Q̂ are not estimated again in each draw: the error of
+one is multiplied by that of the other in DR and WDR, and the weights alone only get wider intervals
+by it. The page *What we found* says how often the intervals cover the truth. Three have none: DM,
+whose error is the model's, which resampling trajectories does not show (an interval from resampling
+alone held the truth in 1 to 68 of 100 logs); weights alone below an effective sample size of 30;
+and every estimate where nobody followed, where the record refutes the model of practice over
+features (`dprl.evidence.score_test`), or where more than one in twenty who follow would meet an
+action that nobody took there. Up to that, an interval is wider at both ends by the chance of such
+an action times the range of returns, which is the most that it can matter.
 """
 
 from __future__ import annotations
@@ -38,8 +45,16 @@ from dprl.evaluation.divergence import (
     suggested,
     unsupported_chance,
 )
-from dprl.evaluation.estimators import Weighted, importance_weights, names_of
-from dprl.evaluation.result import BLIND, Evaluation, no_spread, wary_of
+from dprl.evaluation.estimators import ESTIMATORS, Weighted, importance_weights, names_of
+from dprl.evaluation.result import (
+    BLIND,
+    ENOUGH,
+    Evaluation,
+    judged_by,
+    no_spread,
+    wary_of,
+    widened,
+)
 from dprl.evaluation.subgroups import check_by, subgroups
 from dprl.evaluation.values import evaluate_q
 from dprl.evidence.balance import Balance
@@ -81,7 +96,8 @@ def evaluate(
         cut: How cut episodes are treated, as for learners: "drop-unrelated", "terminal",
             "bootstrap" or "ipcw". Default None: as when the policy was learned.
         level: Coverage of the intervals, in (0, 1). Default 0.95.
-        draws: Number of bootstrap draws, a whole number from 1. Default 2,000.
+        draws: Number of bootstrap draws, a whole number from 1 (of one there is no interval).
+            Default 2,000.
         seed: Seed of the bootstrap, the folds and the models, a whole number from 0. The same seed
             gives the same numbers. Default 0.
         clip: An estimated probability below this is raised to it; known ones stay as they are. In
@@ -186,19 +202,24 @@ def evaluated(
         **_range(weighted, declared),
         "guessed": float(model.guessed[acts].mean()) if model is not None else None,
     }
-    blind = facts["unsupported"]
     bootstrap = Bootstrap(weighted)
     drawn = bootstrap.drawn(draws, seed, cluster, tell)
     estimates, usual_practice = estimated(
-        bootstrap, drawn, level, model=model is not None or not acts.any(), acts=bool(acts.any())
-    )
+        bootstrap, drawn, level, judged_by(facts), model=model is not None or not acts.any(),
+        acts=bool(acts.any()),
+    )  # fmt: skip
     if held.cut == "ipcw" and len(log.cut_episodes):  # values would need weights of their own
         for name in names_of(model_alone=True):
             estimates[name] = dict.fromkeys(estimates[name], np.nan)
-    nobody = facts["reached"] and not facts["followers"]
-    if nobody or blind > BLIND:  # resampling shows no error of a guess
-        for row in estimates.values():
-            row |= {name: np.nan for name in row if name.endswith(("_low", "_high"))}
+    nobody = facts["reached"] and not facts["ess_differs"]
+    # Resampling shows no error of a guess, nor of a model that the record refutes.
+    none = nobody or facts["unsupported"] > BLIND or facts["refuted"]
+    few = judged_by(facts) < ENOUGH and facts["reached"]
+    for name, row in estimates.items():
+        bare = none or (few and not ESTIMATORS[name].values)
+        for end in (key for key in row if key.endswith(("_low", "_high"))):
+            off = widened(facts) * (1 if end.endswith("_high") else -1)
+            row[end] = np.nan if bare or np.isnan(row[end]) else row[end] + off
     undefined = float(np.isnan([drawn.of(n) for n in names_of(normalised=True)]).any(axis=0).mean())
     wary = [*held.warnings, *wary_of(facts, held, undefined, trouble, draws)]
     wary += no_spread(only_return(weighted, treated, apart, never), level)
@@ -240,6 +261,9 @@ def _ratios(held: HeldOut, acts: Bools, clip: float) -> tuple[Floats, Bools, Boo
     needed = acts & (named > 0)
     clipped = float((chances.taken < chances.floor)[needed].mean()) if needed.any() else 0.0
     ratio = np.where(acts, named / chances.raised, 1.0)
+    if decisions.avoid is not None:  # b / (1 - b_a) over b: what was done cancels
+        done = held.behavior.took()[held.rows]
+        ratio = np.where(decisions.warned, named / np.maximum(done, np.finfo(float).tiny), ratio)
     facts = {"clipped": clipped, "recorded": float(chances.recorded.mean())}
     return ratio, acts & (named == 0), chances.recorded, facts
 
@@ -255,15 +279,21 @@ def _beside_practice(
     blind = unsupported_chance(decisions, behavior, table, practised[rows], treated, held.seed)
     del practised  # a log may be large
     chance, done = suggested(behavior, decisions, rows, treated)
+    follow = np.where(decisions.warned, 1 - chance, chance)
     facts = {
         "divided": float((changed & divided).mean()),
         "differs": float(apart.mean()),
         "unsupported": blind,
         "behavior": behavior.how,
+        "refuted": bool(
+            behavior.doubt is not None and behavior.doubt.refuted and not recorded[acts].all()
+        ),
         "misplaced": behavior.misplaced,
         "log_loss": behavior.log_loss,
-        "suggested_expected": float(chance.sum() / acts.sum()) if acts.any() else None,
-        "suggested_done": float(done.sum() / acts.sum()) if acts.any() else None,
+        "suggested_expected": float(follow.sum() / acts.sum()) if acts.any() else None,
+        "suggested_done": float((done != decisions.warned).sum() / acts.sum())
+        if acts.any()
+        else None,
     }
     return changed, apart, facts, compared(decisions, treated, chance, changed, recorded)
 

@@ -1,19 +1,16 @@
 """`dprl.sensitivity`: what is left of a policy's gain if an unrecorded cause moved treatment.
 
-`dprl.evaluation._sensitivity` has the bounds, `dprl.evaluation._sensitivity` what hiding a
-recorded column would be, for comparison.
+`dprl.evidence.yardstick` says what hiding a recorded column would be, for comparison.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.bootstrap import counts
@@ -26,155 +23,13 @@ from dprl.errors import ParameterError
 from dprl.evaluation.divergence import differs, practice
 from dprl.evaluation.result import ENOUGH
 from dprl.evidence.behavior import Behavior, folds_of
-from dprl.evidence.models import (
-    NUISANCES,
-    Fit,
-    Inputs,
-    gathered,
-    in_threads,
-    plan_fits,
-    predicted,
-    probabilities,
-    usual_value_model,
-)
+from dprl.evidence.models import Fit, Inputs, blended, usual_value_models
+from dprl.evidence.yardstick import LEAST, SHARE, hidden_columns, yardstick_words
 from dprl.logs.log import Log
 from dprl.logs.reading.tables import write_rows
 from dprl.logs.returns import returns
 from dprl.logs.source import Source
 from dprl.policies.held_out import HeldOut, PolicyAtSteps
-
-# --- A yardstick for Γ from the log itself: what hiding a recorded column would be
-#
-# Nobody knows how strong an unrecorded cause is, but recorded ones can be measured. Let p be the
-# probability of the suggestion as a model says it from all columns of the state, and p' the one
-# without column j. Their odds ratio
-#
-#     ρ = max(o/o', o'/o),   o = p/(1 - p)
-#
-# at a decision says by how much hiding j moves the odds of treatment there. A column that is not
-# in
-# the state is added instead, which says by how much it *does* move them. The summary is the
-# `SHARE`
-# quantile over the decisions at which the policy differs from practice. Γ bounds every decision,
-# but
-# the largest ρ of a sample is made by a few odd rows and by the noise of the model; so nine of
-# ten
-# decisions must be within it.
-#
-# The model is a logistic regression on lines and splines of each column (that of
-# `dprl.evidence.models`), fitted to one half of the groups and asked about the other, and
-# the reverse. Models are noisy: a column of pure chance, added in the same way, is shown beside
-# them.
-
-SHARE = 0.9
-"""The share of decisions at which hiding the column moves the odds by no more than is said."""
-CHANCE = "pure chance"
-"""What the column of random numbers is called."""
-LEAST = 40
-"""With fewer decisions, or fewer that took or did not take the suggestion than half of it: none."""
-EDGE = 1e-3
-"""Probabilities are kept this far from 0 and 1 before odds are taken."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Column:
-    """A column: its numbers (n,), or codes of labels; how many labels, 0 for numbers."""
-
-    name: str
-    values: Floats
-    labels: int = 0
-    in_state: bool = True
-
-
-def hidden_columns(
-    log: Log,
-    rows: Ints,
-    suggested: Ints,
-    seed: int,
-    tell: Callable[[str, float], None],
-) -> list[dict[str, Any]]:
-    """What hiding each column would be, the largest first, with pure chance among them.
-
-    Args:
-        log: The log.
-        rows: int64 (n,), the steps at which the policy differs from practice.
-        suggested: int64 (n,), the code of the suggestion at each of them.
-        seed: Seed of the halves and of the column of chance.
-        tell: Called with the name of the stage and the share of it that is done.
-
-    Returns:
-        One dict per column: column, where ("state", "table" for one that is not in the state, or
-        "chance") and gamma; an empty list where there are too few decisions.
-    """
-    took = (log.action[rows] == suggested).astype(np.int64)
-    enough = len(rows) >= LEAST and LEAST / 2 <= took.sum() <= len(rows) - LEAST / 2
-    group = np.unique(np.repeat(log.group, log.lengths)[rows], return_inverse=True)[1]
-    if not enough or group.max() < 1:
-        return []
-    kept = [*_state(log, rows), *_suggestion(suggested)]
-    further = _further(log, rows)
-    chance = _Column(CHANCE, np.random.default_rng(seed).normal(size=len(rows)), in_state=False)
-    fits = plan_fits(group.astype(np.int64), int(group.max()) + 1, 2, seed)
-    models = [(c, [other for other in kept if other is not c]) for c in kept if c.name]
-    models += [(column, [*kept, column]) for column in (*further, chance)]
-    full = _log_odds(kept, took, fits)
-    result = []
-    for i, (column, inputs) in enumerate(models):
-        tell("yardstick", i / len(models))
-        moved = np.abs(full - _log_odds(inputs, took, fits))
-        where = "chance" if column is chance else "state" if column.in_state else "table"
-        gamma = float(np.exp(np.quantile(moved, SHARE)))
-        result.append({"column": column.name, "where": where, "gamma": gamma})
-    return sorted(result, key=lambda row: -row["gamma"])
-
-
-def _log_odds(columns: Sequence[_Column], took: Ints, fits: Sequence[Fit]) -> Floats:
-    """float64 (n,): log odds of taking the suggestion, each half of the groups from the other."""
-    if not columns:
-        share = np.clip(took.mean(), EDGE, 1 - EDGE)
-        return np.full(len(took), np.log(share / (1 - share)))
-    x = np.column_stack([column.values for column in columns]).astype(np.float64)
-    numbers = [j for j, column in enumerate(columns) if not column.labels]
-    kinds = Inputs(bool(np.isnan(x[:, numbers]).any()), tuple(c.labels for c in columns))
-    model = NUISANCES["logistic"].model(kinds)
-    answers = in_threads([partial(probabilities, model, x, took, 2, fit) for fit in fits])
-    p = np.clip(gathered(fits, answers)[:, 1], EDGE, 1 - EDGE)
-    return np.asarray(np.log(p / (1 - p)))
-
-
-def _state(log: Log, rows: Ints) -> list[_Column]:
-    """The columns of the state; labelled states are one column of labels."""
-    if log.features is None:
-        codes, places = np.unique(log.codes()[rows], return_inverse=True)
-        name = log.columns.get("state")
-        return [_Column(name if isinstance(name, str) else "state", _floats(places), len(codes))]
-    levels = log.levels or (None,) * len(log.feature_names)
-    return [
-        _Column(name, log.features[rows, j], 0 if own is None else len(own))
-        for j, (name, own) in enumerate(zip(log.feature_names, levels, strict=True))
-    ]
-
-
-def _suggestion(suggested: Ints) -> list[_Column]:
-    """The suggestion as a nameless column that is always there; none where it is always one."""
-    codes, places = np.unique(suggested, return_inverse=True)
-    return [_Column("", _floats(places), len(codes))] if len(codes) > 1 else []
-
-
-def _further(log: Log, rows: Ints) -> list[_Column]:
-    """Columns of the table that are not in the state, where the log carries them."""
-    also = getattr(log, "also", None)
-    if also is None:
-        return []
-    return [
-        _Column(name, also.numbers(j, rows), 0 if own is None else len(own), in_state=False)
-        for j, (name, own) in enumerate(zip(also.names, also.levels, strict=True))
-    ]
-
-
-def _floats(codes: NDArray[Any]) -> Floats:
-    return np.asarray(codes, np.float64)
-
 
 # --- Sensitivity: bounds on a policy's worth by the strength of an unrecorded cause, and a figure
 
@@ -195,7 +50,8 @@ class Sensitivity(Result):
             1 to 20, which means "or more"; None where there is no gain even at Γ = 1.
         gamma_point: Γ* of the gain as estimated: up to this Γ difference_min is above 0.
         yardstick: What hiding each recorded column would be, one dict each: column, where ("state",
-            "table" for one that is not in the state, "chance" for random numbers) and gamma.
+            or "table" for one that is not in the state), gamma, per_sd (for one standard deviation
+            of the column; None for labels) and chance (the gamma of the same column, shuffled).
         facts: episodes, groups, the share of steps at which the policy differs from practice
             (differs), episodes that reach one (reached), the most such steps in an episode
             (decisions), the estimate at Γ = 1 (estimator: "WIS", or "means" where no episode has
@@ -360,20 +216,14 @@ def _vacuous_lines(result: Sensitivity) -> list[str]:
 
 def _yardstick_lines(result: Sensitivity) -> list[str]:
     """What hiding the strongest columns would be, in sentences."""
-    chance = next((row for row in result.yardstick if row["column"] == CHANCE), None)
-    columns = [row for row in result.yardstick if row is not chance]
-    lines = []
-    for row in columns[:3]:
-        how = "hiding" if row["where"] == "state" else "not having (it is not in the state)"
-        lines.append(f"Yardstick: {how} {row['column']} alone would be Γ = {row['gamma']:.2f}.")
-    if columns:
-        lines.append(
-            f"(At {100 * SHARE:.0f} % of the decisions it moves the odds of the suggestion by no "
-            f"more. A column of {CHANCE} gives {chance['gamma']:.2f}.)"
-            if chance is not None
-            else ""
-        )
-    return [line for line in lines if line]
+    lines = [words for row in result.yardstick[:3] if (words := yardstick_words([row]))]
+    if not lines:
+        return []
+    return [
+        *lines,
+        f"(At {100 * SHARE:.0f} % of the decisions it moves the odds of the suggestion by no more. "
+        "By chance: the same column, shuffled.)",
+    ]
 
 
 def _figure(result: Sensitivity) -> Any:
@@ -399,6 +249,8 @@ def _figure(result: Sensitivity) -> Any:
     names = [str(row["column"]) for row in columns][::-1]
     gammas = [row["gamma"] for row in columns][::-1]
     right.barh(range(len(names)), [g - 1 for g in gammas], left=1, color="#e69f00", height=0.6)
+    chance = [row["chance"] for row in columns][::-1]
+    right.plot(chance, range(len(names)), "|", color="#333333", ms=12, label="by chance")
     right.set_yticks(range(len(names)), names)
     right.set_title("what hiding a column would be, as Γ")
     right.set_xlim(left=1)
@@ -712,13 +564,9 @@ def _guess(log: Log, at: Ints, Y: Floats, seed: int) -> Floats | None:
     x = np.asarray(log.features)[at]
     labels = tuple(0 if level is None else len(level) for level in log.levels)
     kinds = Inputs(bool(np.isnan(x).any()), labels or (0,) * x.shape[1])
-    value, result = usual_value_model(kinds), np.empty(len(at))
     fits = [Fit(np.flatnonzero(np.isin(own, one)), other, own.astype(np.int64), seed)
             for one, other in (halves, halves[::-1])]  # fmt: skip
-    answers = in_threads([partial(predicted, value, x, Y, fit) for fit in fits])
-    for fit, answer in zip(fits, answers, strict=True):
-        result[fit.held] = answer
-    return result
+    return blended(usual_value_models(kinds), x, Y, fits)
 
 
 def several_decisions(

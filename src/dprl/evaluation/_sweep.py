@@ -396,7 +396,7 @@ class Sweep(Result):
         >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
         >>> swept = dprl.sweep(learner, train, valid, n_min=[10, 40], draws=100)
         >>> len(swept), swept.estimator
-        (2, 'DR')
+        (2, 'WDR')
     """
 
     rows: tuple[Row, ...]
@@ -622,8 +622,8 @@ def sweep(
             True, False or None, such as {"risk": [0.01, 0.05], "evidence": ["model", "returns"]}.
             All combinations are tried. gamma and cut cannot be varied: all policies are judged by
             the same. Default None: no others.
-        estimator: The estimator that the rows show. Default None: "DR", or "WPDIS" where `values`
-            is False.
+        estimator: The estimator that the rows show. Default None: "WDR" ("DR" where episodes have
+            one step), or "WIS" where `values` is False.
         behavior: The behaviour of `valid`, as in `dprl.evaluate`. Default None: as recorded in the
             log's `propensity`; without it, estimated once.
         level: Coverage of the intervals, in (0, 1). Default 0.95.
@@ -653,9 +653,10 @@ def sweep(
         >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
         >>> swept = sweep(learner, train, valid, n_min=[10, 40], draws=100)
         >>> [round(row["difference"], 2) for row in swept.rows]
-        [0.37, 0.08]
+        [0.08, 0.08]
     """
-    estimator = check_estimator(estimator, values, interval=False)
+    valid = rows_of(valid)
+    estimator = check_estimator(estimator, values, valid, interval=False)
     settings = grid_of(learner, n_min, radius, params)
     _refuse_columns(settings[0])
     if delta is not None:
@@ -672,7 +673,7 @@ def sweep(
         check_log(train)
         train = (labelled if getattr(learner, "radius", None) is None else with_indicators)(train)
     columns = (train if isinstance(train, Log) else train.facts).columns
-    valid = encoded_like(rows_of(valid), columns)  # once, as every policy will take it
+    valid = encoded_like(valid, columns)  # once, as every policy will take it
     in_both = (
         1.0 if train.digest() == valid.digest() else shared(sketch(train), train.digest(), valid)
     )

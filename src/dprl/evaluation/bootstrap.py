@@ -13,6 +13,11 @@ number of the group, so these numbers are added up once, before the first draw:
     WPDIS = ∑_t A_t / W_t
     WDR   = C_0 / N + ∑_t B_t / W_t + ∑_{t>0} C_t / W_{t-1}
 
+**Intervals** are the estimate ± t · sd · √(n / (n - 1)), sd over the draws, t the quantile of
+Student's distribution with n - 1 degrees of freedom, n the effective sample size where the policy
+differs from practice: a few heavy trajectories show as few, however many the log has. Percentiles
+of the draws were too short there (`dprl reproduce intervals` has the coverage of these).
+
 All sums of `LANES` draws are a product of matrices, counts times numbers, and BLAS computes it.
 Groups of about the same length lie in one table, filled up to its longest: with the last weight in
 W, and with zeros elsewhere. A trajectory whose weight has become 0 stays at 0, and is as long as
@@ -35,9 +40,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from dprl._core.arrays import Floats, Ints
-from dprl._core.bootstrap import counts, percentiles
+from dprl._core.bootstrap import counts
 from dprl._core.cluster import connect
 from dprl._core.compiled import compiled, in_parts
 from dprl._core.optional import single_thread
@@ -246,7 +252,7 @@ def _block(place: tuple[int, int], bootstrap: Bootstrap, seed: int) -> Floats:
 
 
 def estimated(
-    bootstrap: Bootstrap, drawn: Estimates, level: float, *, model: bool, acts: bool
+    bootstrap: Bootstrap, drawn: Estimates, level: float, ess: float, *, model: bool, acts: bool
 ) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
     """Estimates, by estimator, and the value of usual practice, with their intervals.
 
@@ -254,6 +260,7 @@ def estimated(
         bootstrap: The trajectories.
         drawn: The bootstrap draws.
         level: Coverage of the intervals.
+        ess: The effective sample size where the policy differs from practice.
         model: Whether there is a model of values, or none is needed.
         acts: Whether the policy acts anywhere.
     """
@@ -265,22 +272,30 @@ def estimated(
         for what, off in (("difference", 1.0), ("value", 0.0)):
             numbers = (np.nan, np.nan, np.nan)
             if model or not one.values:
-                ends = (np.nan, np.nan)
+                middle, ends = float(point.of(one.name)[0] - off * usual), (np.nan, np.nan)
                 if not (one.model_alone and acts):
-                    ends = ends_of(drawn.of(one.name) - off * drawn_usual, level)
-                numbers = (float(point.of(one.name)[0] - off * usual), *ends)
+                    ends = ends_of(middle, drawn.of(one.name) - off * drawn_usual, level, ess)
+                numbers = (middle, *ends)
             row |= dict(zip((what, f"{what}_low", f"{what}_high"), numbers, strict=True))
         rows[one.name] = row
-    low, high = ends_of(drawn_usual, level)
+    low, high = ends_of(float(usual), drawn_usual, level, bootstrap.weighted.n_groups)
     return rows, {"value": float(usual), "low": low, "high": high}
 
 
-def ends_of(values: Floats, level: float) -> tuple[float, float]:
-    """The percentile interval of draws; NaN where too many of them do not exist."""
-    good = values[~np.isnan(values)]
-    if len(values) - len(good) > (1 - level) / 2 * len(values):
+def ends_of(middle: float, draws: Floats, level: float, ess: float) -> tuple[float, float]:
+    """The interval of an estimate; NaN where too many draws of it do not exist.
+
+    Args:
+        middle: The estimate.
+        draws: float64 (B,), the estimate in each draw.
+        level: Coverage of the interval.
+        ess: The effective sample size behind it; below 2 there is no interval.
+    """
+    good = draws[~np.isnan(draws)]
+    if len(draws) - len(good) > (1 - level) / 2 * len(draws) or len(good) < 2 or ess < 2:
         return np.nan, np.nan
-    return percentiles(good, level)
+    half = good.std() * float(stdtrit(ess - 1, (1 + level) / 2)) * np.sqrt(ess / (ess - 1))
+    return float(middle - half), float(middle + half)
 
 
 # -- sums by group ---------------------------------------------------------------------------------

@@ -56,6 +56,7 @@ there anyway: few follow then, and the effective sample size says so.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ from dprl._core.compiled import compiled
 from dprl.evaluation.estimators import Weighted
 from dprl.evaluation.result import TOLERANCE
 from dprl.evaluation.values import in_numbers
-from dprl.evidence.balance import Balance, balance, changes_in, comparable
+from dprl.evidence.balance import Balance, Compared, balance, changes_in, comparable
 from dprl.evidence.behavior import Behavior, folds_of
 from dprl.evidence.nuisances import OVERLAP
 from dprl.logs.log import Log
@@ -304,6 +305,9 @@ def not_offered(decisions: PolicyAtSteps, log: Log, acts: Bools) -> float:
     """Share of the steps at which the policy acts and its suggestion was not on offer."""
     if log.available is None or log.menus is None or not acts.any():
         return 0.0
+    acts = acts & ~decisions.warned  # something else always was
+    if not acts.any():
+        return 0.0
     suggested = decisions.suggested[decisions.row[acts]]
     in_log = suggested < log.n_actions
     offered = log.menus[log.available[acts], np.where(in_log, suggested, 0)]
@@ -313,7 +317,7 @@ def not_offered(decisions: PolicyAtSteps, log: Log, acts: Bools) -> float:
 def suggested(
     behavior: Behavior, decisions: PolicyAtSteps, rows: Rows, log: Log
 ) -> tuple[Floats, Bools]:
-    """float64 (N,) the chance of the suggestion, 0 without one; bool (N,) whether it was taken."""
+    """float64 (N,) the chance of the action that is named, 0 without one; bool (N,) if taken."""
     chance, done = np.zeros(log.n_steps), np.zeros(log.n_steps, bool)
     _chances(
         behavior.table, behavior.row[rows], decisions.suggested, decisions.row, log.action, chance,
@@ -346,15 +350,31 @@ def compared(
 ) -> Balance | None:
     """Those who took the suggestions beside the others; None where nothing can be compared.
 
-    Where the chance of what was done is on record (`recorded`, (N,)) at all steps that
-    change, it makes the weights here as it does in the estimates. On part of them it cannot: among
-    several other actions, one over the chance of each and one over that of all of them together are
-    not on one scale. `chance` (N,) is that of the suggestion.
+    `chance` (N,) is that of the suggestion, or of the action to avoid: those who take it are then
+    compared with all others just the same. `recorded` (N,): see `weighed`.
     """
     if not comparable(log):
         return None
     suggested = decisions.suggested[decisions.row]
     changes = changes_in(log, np.flatnonzero(changed), suggested, decisions.actions)
+    return weighed(log, changes, suggested, chance, changed, recorded)
+
+
+def weighed(
+    log: Log,
+    changes: Sequence[Compared],
+    suggested: Ints,
+    chance: Floats,
+    changed: Bools,
+    recorded: Bools,
+) -> Balance | None:
+    """Those who took the suggestions beside the others, weighed as in the estimates.
+
+    Where the chance of what was done is on record (`recorded`, (N,)) at all steps that
+    change, it makes the weights here as it does in the estimates. On part of them it cannot: among
+    several other actions, one over the chance of each and one over that of all of them together are
+    not on one scale.
+    """
     chance = np.where(changed, chance, 0.0)
     if not (recorded.any() and recorded[changed].all()):
         return balance(log, changes, chance)

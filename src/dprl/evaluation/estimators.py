@@ -41,6 +41,7 @@ from dprl._core.arrays import Floats
 from dprl._core.checks import check_choice
 from dprl._core.compiled import compiled
 from dprl.errors import ParameterError
+from dprl.logs.log import Log
 
 RETURN = "return"
 """The name of the mean return, the value of usual practice, among the estimates."""
@@ -133,15 +134,28 @@ def names_of(values: bool | None = None, **flags: bool) -> list[str]:
     ]
 
 
-def check_estimator(name: str | None, values: bool, *, interval: bool) -> str:
-    """The name of an estimator that can be shown; DR, or WPDIS without values, where none is given.
+def headline(values: bool, several: bool) -> str:
+    """The estimator that leads: WDR for several steps, DR for one, WIS without values.
+
+    Chosen by how often the intervals hold the truth (`dprl reproduce intervals`).
+
+    Args:
+        values: Whether there is a model of values.
+        several: Whether episodes have more than one step.
+    """
+    return ("WDR" if several else "DR") if values else "WIS"
+
+
+def check_estimator(name: str | None, values: bool, log: Log, *, interval: bool) -> str:
+    """The name of an estimator that can be shown; the one that leads where none is given.
 
     Args:
         name: The name as given.
         values: Whether there is a model of values.
+        log: The log that judges.
         interval: Whether it must have an interval.
     """
-    name = name or ("DR" if values else "WPDIS")
+    name = name or headline(values, log.n_steps > log.n_episodes)
     usable = [
         one.name
         for one in ESTIMATORS.values()

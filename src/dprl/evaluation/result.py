@@ -11,6 +11,7 @@ import numpy as np
 from dprl._core.results import Result
 from dprl._core.table import Table, many, to_json_value
 from dprl._core.words import duration, joined, say, say_many, sentences, word
+from dprl.evidence.nuisances import doubt_notes
 from dprl.evidence.propensity import RecordedPropensity
 from dprl.logs.assumptions import DROPS, UNRELATED, WEIGHED
 from dprl.logs.log import Log
@@ -33,7 +34,18 @@ FEW_BLIND, BLIND = 0.01, 0.05
 """Chance to meet an action that nobody took there above which a warning is given, and above which
 no estimate has an interval."""
 ENOUGH = 30
-"""With a smaller effective sample size where it matters, no estimate should be relied on."""
+"""With a smaller effective sample size where it matters, no estimate should be relied on, and those
+by weights alone have no interval."""
+
+
+def judged_by(facts: Mapping[str, Any]) -> float:
+    """The effective sample size behind the intervals: where the policy differs from practice."""
+    return float(facts["ess_differs"] if facts["reached"] else facts["groups"])
+
+
+def widened(facts: Mapping[str, Any]) -> float:
+    """By how much intervals are wider at each end: what actions that nobody took can matter."""
+    return float(facts["unsupported"] * (facts["highest"] - facts["lowest"]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +68,9 @@ class Evaluation(Result):
             mixes actions (`mixed`); the chance that whoever follows it meets an action that nobody
             took there (`unsupported`, see `dprl.evaluation.divergence`): above .01 it is warned of,
             above .05 no estimate has an interval; the range of returns (`lowest`, `highest`) and
-            where it comes from (`range`: "declared" or "log"); weights, clipping, calibration.
+            where it comes from (`range`: "declared" or "log"); whether the record refutes the model
+            of practice (`refuted`: no estimate has an interval then); weights, clipping,
+            calibration.
         warnings: What a reader must be careful about, one sentence each.
         settings: gamma, level, draws, seed, cut, clip, and the digests of policy, log and the
             columns in `log.also`.
@@ -101,6 +115,58 @@ class Evaluation(Result):
 
         return {name: ESTIMATORS[name].words for name in self.rows if name in ESTIMATORS}
 
+    @property
+    def headline(self) -> str:
+        """The estimator that leads: WDR, DR where episodes have one step, WIS without values.
+
+        Returns:
+            Its name; see `dprl.evaluation.estimators`.
+
+        Example:
+            >>> import dprl
+            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+            >>> dprl.evaluate(policy, test, draws=200).headline
+            'WDR'
+        """
+        from dprl.evaluation.estimators import headline
+
+        several = self.facts["steps"] > self.facts["episodes"]
+        name = headline(True, several)
+        exists = np.isfinite(self.rows[name]["difference"])
+        return name if exists else headline(False, several)
+
+    def answer(self) -> str:
+        """What the policy brings, by the estimator that leads, in a sentence.
+
+        Returns:
+            The sentence.
+
+        Example:
+            >>> import dprl
+            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+            >>> print(dprl.evaluate(policy, test, draws=200).answer())  # doctest: +ELLIPSIS
+            Difference to usual practice (WDR): +0.1... (95 % interval ... to ...).
+        """
+        name, row = self.headline, self.rows[self.headline]
+        numbers = {"name": name, "difference": row["difference"]}
+        if not np.isfinite(row["difference"]):
+            return say("Difference to usual practice: there is no estimate.")
+        if not np.isfinite(row["difference_low"]):
+            return say(
+                "Difference to usual practice ({name}): {difference:+.3f}, without an interval.",
+                **numbers,
+            )
+        return say(
+            "Difference to usual practice ({name}): {difference:+.3f} ({level:g} % interval "
+            "{low:+.3f} to {high:+.3f}).",
+            **numbers,
+            level=100 * self.settings["level"],
+            low=row["difference_low"],
+            high=row["difference_high"],
+        )
+
     def __getitem__(self, estimator: str) -> Mapping[str, float]:
         """The numbers of one estimator, for example evaluation["DR"]["difference"]."""
         return self.rows[estimator]
@@ -134,10 +200,44 @@ class Evaluation(Result):
             columns,
             f"{count}, {many(f['steps'], 'step')}; usual practice gets {b['value']:.3f} "
             f"({b['low']:.3f} to {b['high']:.3f})",
-            note=f"_low, _high: {100 * self.settings['level']:g} % percentile intervals of "
-            f"{self.settings['draws']:,} bootstraps over {unit} (DM has none: its error is the "
-            f"model's); gamma {self.settings['gamma']:g}."
+            note=f"{self.ends()} gamma {self.settings['gamma']:g}."
             + (f"\noutside: what of the value lies outside {self._range}." if marked else ""),
+        )
+
+    def ends(self) -> str:
+        """How the intervals come about, and which estimates have none, in sentences.
+
+        Returns:
+            The sentences.
+
+        Example:
+            >>> import dprl
+            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+            >>> dprl.evaluate(policy, test, draws=200).ends().endswith("PDIS, WPDIS, DM.")
+            True
+        """
+        f = self.facts
+        bare = [n for n, row in self.rows.items() if not np.isfinite(row["difference_low"])]
+        if len(bare) == len(self.rows):
+            return say("No estimate has an interval.")
+        wider = widened(f)
+        return sentences(
+            say(
+                "Intervals: {level:g} %, from {draws:,} bootstraps over {unit} and Student's t at "
+                "an effective sample size of {ess:.1f}.",
+                level=100 * self.settings["level"],
+                draws=self.settings["draws"],
+                unit=word(self.unit),
+                ess=judged_by(f),
+            ),
+            say(
+                "They are wider by {wider:.3g} at each end, for actions that nobody took there.",
+                wider=wider,
+            )
+            if wider
+            else "",
+            say("Without an interval: {names}.", names=", ".join(bare)) if bare else "",
         )
 
     @property
@@ -153,8 +253,8 @@ class Evaluation(Result):
             >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
             >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
             >>> evaluation = dprl.evaluate(policy, test, draws=200)
-            >>> evaluation.outside["IS"], evaluation.outside["DR"]
-            ('interval', '')
+            >>> evaluation.outside["IS"], evaluation.outside["WDR"]
+            ('', '')
         """
         low, high = self.facts["lowest"], self.facts["highest"]
         slack = 1e-9 * max(abs(low), abs(high), high - low)
@@ -370,7 +470,7 @@ class Evaluation(Result):
             shown = [str(self.balance.table())] if self.balance.rows else []
             beside.append(joined("\n", [*shown, *self.balance.lines()]))
         parts = [joined("\n", self.lines()), *beside, joined("\n", warned)]
-        return joined("\n\n", [str(self.table()), *(part for part in parts if part)])
+        return joined("\n\n", [self.answer(), str(self.table()), *filter(None, parts)])
 
     def _repr_html_(self) -> str:
         from dprl._core import html as pages
@@ -541,8 +641,8 @@ def _chosen(facts: Mapping[str, Any], policy: Policy, log: Log) -> list[str]:
                 n=log.n_states,
             ),
             say(
-                "The estimates for the whole policy take that into account; the advantage of a "
-                "single change, in training and held out, does not."
+                "The estimates here take that into account; the advantage of a single change in "
+                "training does not."
             ),
         )
     ]
@@ -633,7 +733,7 @@ def wary_of(
                 unit=word(unit[:-1]),
             )
         )
-    if facts["reached"] and not facts["followers"]:
+    if facts["reached"] and not facts["ess_differs"]:
         cautions.append(
             sentences(
                 say(
@@ -657,11 +757,11 @@ def wary_of(
                 unit=word(unit),
             )
         )
-    if facts["followers"] and facts["ess_differs"] < ENOUGH:
+    if 0 < facts["ess_differs"] < ENOUGH:
         cautions.append(
             say(
                 "the effective sample size where it matters is {ess:.1f}, below {enough}: "
-                "estimates rest on few {unit}, and intervals are too short.",
+                "estimates rest on few {unit}, and those by weights alone have no interval.",
                 ess=facts["ess_differs"],
                 enough=ENOUGH,
                 unit=word(unit),
@@ -686,6 +786,13 @@ def wary_of(
                 n=draws,
             )
         )
+    if facts["refuted"]:
+        cautions.append(
+            sentences(
+                say("the record cannot tell: no estimate has an interval."),
+                *doubt_notes(log, held.behavior.doubt),
+            )
+        )
     cautions += _chosen(facts, policy, log)
     cautions += _another_practice(facts)
     cautions += weights_off(facts)
@@ -697,7 +804,7 @@ def wary_of(
                 p=100 * facts["clipped"],
             )
         )
-    if facts["unsupported"] > FEW_BLIND and facts["followers"]:
+    if facts["unsupported"] > FEW_BLIND and facts["ess_differs"]:
         ends = say(": no estimate has an interval") if facts["unsupported"] > BLIND else ""
         cautions.append(
             sentences(

@@ -3,7 +3,7 @@ r"""Subgroups: is a policy good for everybody, or does somebody pay for the othe
 An episode belongs to a subgroup by the value of a column at its first step. The difference that the
 policy makes in a subgroup is that of its episodes alone:
 
-    WDR - mean return        (without a model of values: WPDIS - mean return)
+    WDR - mean return        (without a model of values: WIS - mean return)
 
 These estimates divide by the sum of the weights (`dprl.evaluation.estimators`), which matters
 here: where practice depends on a column that is not in the state, the weights of a subgroup do not
@@ -36,7 +36,7 @@ from dprl._core.words import either, joined, say, say_many, sentences, worded
 from dprl.errors import ParameterError
 from dprl.evaluation.bootstrap import Bootstrap
 from dprl.evaluation.divergence import reached
-from dprl.evaluation.estimators import ESTIMATORS, Weighted
+from dprl.evaluation.estimators import ESTIMATORS, Weighted, headline
 from dprl.evaluation.result import ENOUGH
 from dprl.logs.log import Log
 
@@ -103,7 +103,7 @@ class Subgroups(Result):
     Attributes:
         rows: The subgroups, by column in the order asked for.
         by: The columns.
-        estimator: "WDR", or "WPDIS" where there is no model of values.
+        estimator: "WDR", or "WIS" where there is no model of values.
         level: Probability with which all intervals hold at once, in large samples.
     """
 
@@ -307,7 +307,9 @@ def subgroups(
             f"{', '.join(by)} make {len(members)} subgroups; at most {MOST} can be compared.",
             do="Put labels into fewer groups.",
         )
-    estimate, low, high = _intervals(log, weighted, [m[2] for m in members], level, draws, seed)
+    by_name = headline(model, several=True)
+    parts = [m[2] for m in members]
+    estimate, low, high = _intervals(log, weighted, by_name, parts, level, draws, seed)
     lines = []
     for k, (name, word, rows) in enumerate(members):
         steps = np.repeat(rows, log.lengths)
@@ -322,15 +324,21 @@ def subgroups(
                     estimate[k], low[k], high[k]))),
             )
         )  # fmt: skip
-    return Subgroups(tuple(lines), by, "WDR" if model else "WPDIS", float(level))
+    return Subgroups(tuple(lines), by, by_name, float(level))
 
 
 def _intervals(
-    log: Log, weighted: Weighted, members: Sequence[Bools], level: float, draws: int, seed: int
+    log: Log,
+    weighted: Weighted,
+    name: str,
+    members: Sequence[Bools],
+    level: float,
+    draws: int,
+    seed: int,
 ) -> tuple[Floats, Floats, Floats]:
     """Estimates (K,) of subgroups of episodes, and both ends of their simultaneous intervals."""
     parts = [
-        (Bootstrap(part, (ESTIMATORS["WDR"],)), groups)
+        (Bootstrap(part, (ESTIMATORS[name],)), groups)
         for part, groups in map(weighted.of_episodes, members)
     ]
     estimate = np.array([_difference(part, np.ones((1, len(used))))[0] for part, used in parts])
@@ -353,10 +361,10 @@ def _intervals(
 
 
 def _difference(part: Bootstrap, weights: Floats) -> Floats:
-    """WDR minus the mean return in each draw (B,); NaN where no group of the part was drawn."""
+    """Estimate minus mean return in each draw (B,); NaN where no group of the part was drawn."""
     empty = weights.sum(axis=1) == 0
     estimates = part.estimates(np.where(empty[:, None], 1.0, weights))
-    return np.where(empty, np.nan, estimates.gain("WDR"))
+    return np.where(empty, np.nan, estimates.gain(part.names[0]))
 
 
 def _verdict(here: int, ess: float, mean: float, low: float, high: float) -> str:

@@ -327,7 +327,8 @@ def forests(
         return np.asarray(np.where(learned_from > 0, learned_from * Q, 0.0).sum(axis=1))
 
     fitted: FittedQ = fitted_q(
-        data, learned_from > 0, value, iterations=max(BACKUPS, int(log.lengths.max())),
+        data, learned_from > 0, value,
+        iterations=1 if last.all() else max(BACKUPS, int(log.lengths.max())),
         trees=trees, seed=seed, grown=GROWN,
         tried=TRIED if points.z.shape[1] + A >= MANY else 1.0,
     )  # fmt: skip

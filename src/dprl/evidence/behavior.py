@@ -1,9 +1,9 @@
 r"""Behavior: the probability of each action at every step of a log, estimated or given.
 
     labels     π̂_b(a|s) = (n(s,a) + 1/A) / (n(s) + 1)     n: visits in the other folds
-    features   logistic regression on splines, extra trees and boosting, each fitted to the other
-               folds, and mixed by weights with the smallest held-out log-loss (the models and the
-               weights of `dprl.evidence.nuisances`); the number of the step is a feature, too
+    features   logistic regression on lines, products, splines and few functions, and boosting, each
+               fitted to the other folds, and mixed by weights with the smallest held-out log-loss
+               (`dprl.evidence.nuisances`); the number of the step is a feature, too
 
 Estimates are cross-fitted by group: a fold is a random part of the groups, and the estimate at a
 step uses groups in other folds only. If a step helped to estimate its own probability, that
@@ -36,6 +36,7 @@ from dprl._core.words import say
 from dprl.errors import LogError, ParameterError
 from dprl.evidence.models import MOST_ROWS, NUISANCES
 from dprl.evidence.nuisances import fit_behavior
+from dprl.evidence.score_test import ScoreTest
 from dprl.logs.log import Log, check_log
 
 BINS = 10
@@ -70,6 +71,8 @@ class Behavior:
         how: Where the numbers come from, in words.
         estimated: True where they were estimated, False where they were given.
         log: Digest of the log.
+        doubt: Over features, whether the record refutes the estimate (`dprl.evidence.score_test`).
+            Default None: it was not tested.
 
     Example:
         >>> import dprl
@@ -85,6 +88,7 @@ class Behavior:
     how: str
     estimated: bool
     log: str
+    doubt: ScoreTest | None = None
 
     def __post_init__(self) -> None:
         for name in ("table", "row", "action"):
@@ -123,18 +127,18 @@ class Behavior:
         threads = check_threads(threads)
         wanted = _usual_folds(log) if folds is None else folds
         fold = np.repeat(folds_of(log, wanted, seed), log.lengths)
-        K = int(fold.max()) + 1
+        K, doubt = int(fold.max()) + 1, None
         if log.state is None:
-            table, _ = fit_behavior(log, K, seed, threads)
+            table, doubt = fit_behavior(log, K, seed, threads)
             models = sum(one.of == "actions" for one in NUISANCES.values())
             how = say("{n} models weighed, {k} folds by group", n=models, k=K)
-            if models == 3:
-                how = say("three models weighed, {k} folds by group", k=K)
+            if models == 5:
+                how = say("five models weighed, {k} folds by group", k=K)
             row = np.arange(log.n_steps)
         else:
             table, how = _by_counts(log, fold, K), say("counts, {k} folds by group", k=K)
             row = fold * log.n_states + log.codes()
-        return cls(table, row.astype(np.int64), log.action, how, True, log.digest())
+        return cls(table, row.astype(np.int64), log.action, how, True, log.digest(), doubt)
 
     @classmethod
     def given(cls, log: Log, pi: Any) -> Behavior:

@@ -1,26 +1,35 @@
 """The models of what people do and of what follows, and how they are asked.
 
-What people do (probabilities of actions), three models of different kinds, since none fits every
-log; `dprl.evidence.models` weighs them by how well they foretell groups that they have not seen:
+Both are foretold by models of the same five shapes, since none fits every log, and weighed by how
+well they foretell groups that they have not seen:
 
-* *logistic*: multinomial logistic regression on each feature as a line and as a piecewise linear
-  spline (knots at quantiles), features standardised;
-* *extra trees* (Geurts, Ernst, Wehenkel 2006), leaves of at least 10 rows;
-* *boosting*: gradient boosting over histograms, small trees.
+* *logistic* / *ridge*: on each feature as a line, features standardised;
+* *products*: besides, squares and products of two features. Treatment that depends on a product or
+  an exclusive or of two features is invisible to lines, and a claim is false then in log after log;
+* *splines*: lines, and piecewise linear splines with knots at quantiles, for waves and bands;
+* *functions*: lines, and the few functions of one or two features that tell most of what lines
+  leave open, searched one after the other: steps, corners, products, waves
+  (`dprl.evidence.score_test`);
+* *boosting*: gradient boosting over histograms, small trees, on features and products of two: one
+  cut of a product is an exclusive or.
 
-What follows (values): extra trees on the returns.
+What people do is mixed by held-out log-loss (`stack_weights`), what follows by held-out squares
+with weights from 0 (`blended`). Both have the same shapes because what a claim gets wrong is the
+product of what both get wrong. Forests are not among them: smooth and biased to the middle, they
+earned no weight beside these and took most of the time.
 
 **Another model** is one `Nuisance`, given to `register`: a name, what it foretells and a function
-that makes it. One of what people do is fitted and weighed with the others in every log over
-features; one of what follows is used where it is asked for by name (`value_model="name"`).
+that makes it. It is fitted and weighed with the others in every log over features, or alone where
+it is asked for by name (`behavior_models=["name"]`, `value_model="name"`).
 
 A missing number is replaced by the median of the training rows, and a column is added that says
-that it was missing. (Boosting could take it as it is, but fails on a column that is missing on
-all training rows.) Models that users bring get numbers as they are.
+that it was missing. Models that users bring get numbers as they are.
 
 A category becomes a column of 0 and 1 for each of its labels, and one that says that it is missing,
-for the logistic regression and for models that users bring. Our trees take the codes of the labels
-(-1 where missing): they can cut any label out by two cuts.
+for linear models and for models that users bring. Our trees take the codes of the labels (-1 where
+missing): they can cut any label out by two cuts. Products are of all of these columns.
+
+Many features have many products: those are kept that go most with what is foretold (`Columns`).
 
 Actions: a model gives no probability to an action that its training rows do not have. Every
 probability is raised to at least `FLOOR`, actions that were not available get 0, and the row is
@@ -36,6 +45,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -45,6 +55,7 @@ from dprl._core.arrays import Floats, Ints
 from dprl._core.compiled import compiled
 from dprl._core.optional import single_thread
 from dprl.errors import ParameterError
+from dprl.evidence.score_test import pursued, values_of
 
 # --- Which groups a model is fitted on, and which rows it answers for: never its own groups
 #
@@ -158,19 +169,18 @@ def in_threads(tasks: Sequence[Callable[[], T]], threads: int | None = None) -> 
 
 MOST_ROWS = 20_000
 """Training rows of one fit, in whole groups: ten times the rows take ten times as long."""
-MOST_ROWS_TREES = 8_000
-"""Training rows of one fit of our forests."""
+MOST_ROWS_PAIRS = 8_000
+"""Training rows of one fit of a model of many products."""
 FLOOR = 1e-3
 """The least probability of an available action, before rows are divided by their sums."""
-FEW = 6
-"""With fewer inputs than this the trees of the model of values try all of them at every split.
-
-Half of three is one, and a random cut of one feature that leaves too few rows on a side ends the
-branch, so values are drawn to the middle: a linear value of standard deviation 3 was foretold with
-.8 from 600 rows.
-"""
-LEAF = 10
-"""Least number of rows in a leaf: a leaf of one row would say 0 or 1."""
+FAR = 4.0
+"""Standard deviations at which numbers are cut off in linear models: a product may be far out."""
+PAIRS = 400
+"""The most products of a linear model."""
+PAIRS_TREES = 60
+"""The most products that trees get."""
+SCREENED = 2_000
+"""Rows on which products and functions are chosen."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,59 +205,258 @@ class Inputs:
     Attributes:
         missing: Whether some number is missing somewhere.
         labels: For each column, how many labels it has where it is a category; 0 for a number.
+        plain: How many more columns there are, after these: numbers that are never missing, from
+            which neither splines nor products are made. Default 0.
     """
 
     missing: bool
     labels: tuple[int, ...] = ()
+    plain: int = 0
 
-    def prepared(self, model: Any, *, expand: Any = None) -> Any:
-        """A pipeline: missing numbers filled in where there are any, standardised; then the model.
+    def prepared(
+        self, model: Any, *, knots: int = 0, pairs: int = 0, squares: bool = False,
+        codes: bool = True, found: int = 0,
+    ) -> Any:  # fmt: skip
+        """A model over columns without gaps: see `Columns`.
 
         Args:
-            model: The last step.
-            expand: What numbers go through besides; categories become columns of 0 and 1 then, and
-                stay codes without it. Default None.
+            model: The model.
+            knots: Knots of each number's spline, fewer where there are many numbers. Default 0.
+            pairs: The most products of two columns. Default 0.
+            squares: Whether squares of numbers are among the products. Default False.
+            codes: Whether categories stay codes, for trees; else they become columns of 0 and 1,
+                and all columns are standardised. Default True.
+            found: The most functions that are searched. Default 0.
         """
-        from sklearn.compose import ColumnTransformer
-        from sklearn.impute import SimpleImputer
-        from sklearn.pipeline import make_pipeline
-        from sklearn.preprocessing import StandardScaler
-
-        fill = SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True)
-        steps = [*([fill] if self.missing else []), StandardScaler(), *([expand] if expand else [])]
-        if not any(self.labels):
-            return make_pipeline(*steps, model)
-        codes = SimpleImputer(strategy="constant", fill_value=-1.0, keep_empty_features=True)
-        both = ColumnTransformer([
-            ("numbers", make_pipeline(*steps), self._places(False)),
-            ("labels", self._one_hot() if expand else codes, self._places(True)),
-        ])  # fmt: skip
-        return make_pipeline(both, model)
+        return Widened(model, self, knots, pairs, squares, codes, found)
 
     def of_user(self, model: Any) -> Any:
         """A model that a user brings: categories become columns of 0 and 1 after the numbers."""
         from sklearn.compose import ColumnTransformer
         from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import OneHotEncoder
 
         if not any(self.labels):
             return model
-        both = ColumnTransformer([
-            ("numbers", "passthrough", self._places(False)),
-            ("labels", self._one_hot(), self._places(True)),
-        ], sparse_threshold=0.0)  # fmt: skip
-        return make_pipeline(both, model)
-
-    def _places(self, labels: bool) -> list[int]:
-        return [j for j, size in enumerate(self.labels) if bool(size) == labels]
-
-    def _one_hot(self) -> Any:
-        """A column for each label, and one for "missing"."""
-        from sklearn.preprocessing import OneHotEncoder
-
         categories = [
             np.append(np.arange(size, dtype=float), np.nan) for size in self.labels if size
         ]
-        return OneHotEncoder(categories=categories, handle_unknown="ignore")
+        one_hot = OneHotEncoder(categories=categories, handle_unknown="ignore")
+        both = ColumnTransformer([
+            ("numbers", "passthrough", [*self.places(False), *self.plain_places]),
+            ("labels", one_hot, self.places(True)),
+        ], sparse_threshold=0.0)  # fmt: skip
+        return make_pipeline(both, model)
+
+    def places(self, labels: bool) -> list[int]:
+        """The columns that are categories, or those that are numbers."""
+        return [j for j, size in enumerate(self.labels) if bool(size) == labels]
+
+    @property
+    def plain_places(self) -> list[int]:
+        """The columns of which nothing else is made."""
+        return list(range(len(self.labels), len(self.labels) + self.plain))
+
+
+class Columns:
+    """What a model is given in place of the features; all of it is learned from training rows.
+
+    Numbers are filled in by their medians and standardised, a column of 0 and 1 says where one was
+    missing, and categories are columns of 0 and 1 (or codes). Then hinges max(0, z - knot) of
+    numbers, and products of two of these columns (without hinges). Where there are more products
+    than `pairs`, those with the largest correlations with what is foretold are kept. Last,
+    functions that tell most of what is foretold (`dprl.evidence.score_test.pursued`).
+
+    Args:
+        inputs: What the columns of `x` are.
+        x: float64 (n, d), the training rows.
+        targets: float64 (n, k), what is foretold; only products are chosen by it.
+        knots: Knots of each number's spline, 4 at least; fewer where there are many numbers.
+        pairs: The most products.
+        squares: Whether squares of numbers are among them.
+        codes: Whether categories stay codes, and columns are not standardised and cut off.
+        found: The most functions that are searched.
+    """
+
+    def __init__(
+        self, inputs: Inputs, x: Floats, targets: Floats, knots: int = 0, pairs: int = 0,
+        squares: bool = False, codes: bool = False, found: int = 0,
+    ) -> None:  # fmt: skip
+        self.numbers, self.plain, self.codes = inputs.places(False), inputs.plain_places, codes
+        self.labels = [(j, inputs.labels[j]) for j in inputs.places(True)]
+        own = x[:, self.numbers]
+        self.marked: list[int] = []
+        if inputs.missing:
+            self.marked = np.flatnonzero(np.isnan(own).any(axis=0)).tolist()
+        known = np.where(np.isnan(own).all(axis=0), 0.0, own)
+        self.middle = np.nanmedian(known, axis=0) if known.size else np.zeros(known.shape[1])
+        filled = np.where(np.isnan(own), self.middle, own)
+        self.center, self.scale = filled.mean(axis=0), _spread(filled)
+        base, z = self.parts(x)
+        self.knots: list[Floats] = [np.empty(0)] * z.shape[1]
+        if knots:
+            each = int(np.clip(200 // max(z.shape[1], 1), 4, knots))
+            inner = np.linspace(0, 1, each + 2)[1:-1]
+            self.knots = [_inner(np.quantile(column, inner), column) for column in z.T]
+        rows = np.unique(np.linspace(0, len(x) - 1, min(len(x), SCREENED)).astype(np.int64))
+        self.first, self.second = _chosen(base[rows], z.shape[1], targets[rows], pairs, squares)
+        self.found = pursued(base[rows], z.shape[1], targets[rows], found) if found else []
+        self.middles, self.spreads = np.zeros(1), np.ones(1)
+        if not codes:
+            wide = self._wide(x)
+            self.middles, self.spreads = wide.mean(axis=0), _spread(wide)
+
+    def __call__(self, x: Floats) -> Floats:
+        """float64 (n, columns), of any rows."""
+        return np.asarray((self._wide(x) - self.middles) / self.spreads)
+
+    def parts(self, x: Floats) -> tuple[Floats, Floats]:
+        """All columns of which products are made, numbers first; and the numbers alone."""
+        own = x[:, self.numbers]
+        z = (np.where(np.isnan(own), self.middle, own) - self.center) / self.scale
+        if not self.codes:
+            z = np.clip(z, -FAR, FAR)
+        marks = [np.isnan(own[:, [j]]).astype(np.float64) for j in self.marked]
+        hot = [
+            np.column_stack([x[:, [j]] == np.arange(size), np.isnan(x[:, j])])
+            for j, size in self.labels
+        ]
+        return np.column_stack([z, *marks, *(h.astype(np.float64) for h in hot)]), z
+
+    def _wide(self, x: Floats) -> Floats:
+        base, z = self.parts(x)
+        parts = [base]
+        if self.codes and self.labels:
+            plain = z.shape[1] + len(self.marked)
+            codes = x[:, [j for j, _ in self.labels]]
+            parts = [base[:, :plain], np.where(np.isnan(codes), -1.0, codes)]
+        parts += [np.maximum(z[:, [j]] - own, 0) for j, own in enumerate(self.knots) if len(own)]
+        products = base[:, self.first] * base[:, self.second]
+        return np.column_stack([*parts, products, values_of(self.found, base), x[:, self.plain]])
+
+
+def _spread(x: Floats) -> Floats:
+    """Standard deviations of columns; 1 where a column is constant."""
+    spread = x.std(axis=0)
+    return np.where(spread > 1e-9, spread, 1.0)
+
+
+def _inner(knots: Floats, column: Floats) -> Floats:
+    """The different knots that have values on both sides."""
+    return np.unique(knots[(knots > column.min()) & (knots < column.max())])
+
+
+def _chosen(
+    base: Floats, numbers: int, targets: Floats, most: int, squares: bool
+) -> tuple[Ints, Ints]:
+    """The columns of the products to be made; none of them constant in the training rows."""
+    first, second = np.triu_indices(base.shape[1], 0 if squares else 1)
+    fine = (first != second) | (first < numbers)
+    first, second = first[fine], second[fine]
+    if not most or not len(first):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    aim = targets - targets.mean(axis=0)
+    worth = np.zeros(len(first))
+    for at in range(0, len(first), 500):
+        product = base[:, first[at : at + 500]] * base[:, second[at : at + 500]]
+        product -= product.mean(axis=0)
+        squared = (product**2).sum(axis=0)
+        said = ((product.T @ aim) ** 2).sum(axis=1)
+        worth[at : at + 500] = np.where(squared > 1e-9, said / np.maximum(squared, 1e-9), -1.0)
+    best = np.argsort(-worth, kind="stable")[:most]
+    best = np.sort(best[worth[best] >= 0])
+    return first[best], second[best]
+
+
+class Widened:
+    """A model over the columns that `Columns` makes; it has the methods of scikit-learn.
+
+    Attributes:
+        model: The model over these columns.
+        inputs: What the columns are that it is given.
+        knots: As in `Columns`.
+        pairs: As in `Columns`.
+        squares: As in `Columns`.
+        codes: As in `Columns`.
+        found: As in `Columns`.
+    """
+
+    def __init__(
+        self, model: Any, inputs: Inputs, knots: int, pairs: int, squares: bool, codes: bool,
+        found: int,
+    ) -> None:  # fmt: skip
+        self.model, self.inputs, self.knots, self.found = model, inputs, knots, found
+        self.pairs, self.squares, self.codes = pairs, squares, codes
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """What it was made of."""
+        names = ("model", "inputs", "knots", "pairs", "squares", "codes", "found")
+        own = {name: getattr(self, name) for name in names}
+        inner = self.model.get_params(deep=True) if deep else {}
+        return own | {f"model__{name}": value for name, value in inner.items()}
+
+    def set_params(self, **values: Any) -> Widened:
+        """Change what the model was made of."""
+        self.model.set_params(
+            **{name.removeprefix("model__"): value for name, value in values.items()}
+        )
+        return self
+
+    def fit(self, x: Floats, y: NDArray[Any]) -> Widened:
+        """Learn the columns and the model."""
+        targets = y[:, None] if y.dtype.kind == "f" else (y[:, None] == np.unique(y))
+        self._columns = Columns(
+            self.inputs, x, targets.astype(np.float64), self.knots, self.pairs, self.squares,
+            self.codes, self.found,
+        )  # fmt: skip
+        self.model.fit(self._columns(x), y)
+        return self
+
+    def predict(self, x: Floats) -> Floats:
+        """What the model foretells."""
+        return np.asarray(self.model.predict(self._columns(x)))
+
+    def predict_proba(self, x: Floats) -> Floats:
+        """Probabilities of `classes_`."""
+        return np.asarray(self.model.predict_proba(self._columns(x)))
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The actions that it has seen."""
+        return np.asarray(self.model.classes_)
+
+
+class Ridge:
+    """Linear regression whose shrinkage is chosen by generalised cross-validation."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Nothing: it has no settings."""
+        return {}
+
+    def set_params(self) -> Ridge:
+        """Nothing to set."""
+        return self
+
+    def fit(self, x: Floats, y: Floats) -> Ridge:
+        """Find the shrinkage and the slopes."""
+        self._at, self._mean = x.mean(axis=0), float(y.mean())
+        x, y = x - self._at, y - self._mean
+        values, vectors = np.linalg.eigh(x.T @ x)
+        values, along = np.maximum(values, 0.0), vectors.T @ (x.T @ y)
+        fine = values > 1e-9 * max(float(values.max(initial=0.0)), 1e-300)
+        values, along, vectors = values[fine], along[fine], vectors[:, fine]
+        least, self._slopes = np.inf, np.zeros(x.shape[1])
+        for shrinkage in len(y) * 10.0 ** np.arange(-4.0, 1.1, 0.5):
+            weight = along / (values + shrinkage)
+            left = float(y @ y) - 2 * float(weight @ along) + float(weight**2 @ values)
+            loss = left / (1 - float((values / (values + shrinkage)).sum()) / len(y)) ** 2
+            if loss < least:
+                least, self._slopes = loss, vectors @ weight
+        return self
+
+    def predict(self, x: Floats) -> Floats:
+        """What it foretells."""
+        return np.asarray(self._mean + (x - self._at) @ self._slopes)
 
 
 @dataclass(frozen=True)
@@ -256,8 +465,8 @@ class Nuisance:
 
     Attributes:
         name: What it is called in tables and messages, and as an argument.
-        of: What it foretells: "actions" (a classifier; all of them are mixed) or "values" (a
-            regressor; the first is used unless another one is asked for by name).
+        of: What it foretells: "actions" (a classifier) or "values" (a regressor); all of a kind are
+            weighed against each other.
         make: From what the columns are to an unfitted model with the methods of scikit-learn.
         most: The number of rows that it is fitted on at most.
     """
@@ -293,60 +502,59 @@ def usual_behavior_models(inputs: Inputs) -> list[Model]:
     return [one.model(inputs) for one in NUISANCES.values() if one.of == "actions"]
 
 
-def usual_value_model(inputs: Inputs) -> Model:
-    """The model of what follows: the first that is registered.
+def usual_value_models(inputs: Inputs) -> list[Model]:
+    """The models of what follows: all that are registered.
 
     Args:
         inputs: What the columns are.
     """
-    return next(one for one in NUISANCES.values() if one.of == "values").model(inputs)
+    return [one.model(inputs) for one in NUISANCES.values() if one.of == "values"]
 
 
-def _logistic(inputs: Inputs) -> Any:
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import FeatureUnion
-    from sklearn.preprocessing import SplineTransformer
-
-    splines = SplineTransformer(4, degree=1, knots="quantile", include_bias=False)
-    return inputs.prepared(
-        LogisticRegression(C=0.3, tol=1e-3, max_iter=200),
-        expand=FeatureUnion([("line", "passthrough"), ("splines", splines)]),
-    )
+SHAPES: dict[str, dict[str, Any]] = {
+    "lines": {"codes": False},
+    "products": {"pairs": PAIRS, "squares": True, "codes": False},
+    "splines": {"knots": 16, "codes": False},
+    "functions": {"found": 12, "codes": False},
+    "boosting": {"pairs": PAIRS_TREES},
+}
+"""Shape → the columns that its models get."""
 
 
-def _extra_trees(inputs: Inputs) -> Any:
-    from sklearn.ensemble import ExtraTreesClassifier
-
-    return inputs.prepared(ExtraTreesClassifier(50, min_samples_leaf=LEAF, max_features=1 / 3))
-
-
-def _boosting(inputs: Inputs) -> Any:
-    """Penalised for large steps: with many actions, some of them rare, it runs away otherwise.
-
-    16 actions in intensive care were foretold with a held-out log-loss of 1.07 nats a row, and of
-    1.31 without; in worlds of 1,800 rows and four actions it gained up to .04.
-    """
+def _classifier(shape: str, inputs: Inputs) -> Any:
+    """Boosting is penalised for large steps: with many rare actions it runs away otherwise."""
     from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.linear_model import LogisticRegression
 
-    return inputs.prepared(
-        HistGradientBoostingClassifier(
-            max_bins=63, early_stopping=False, max_iter=20, learning_rate=0.15, max_leaf_nodes=8,
-            l2_regularization=5.0,
-        )
-    )  # fmt: skip
+    linear = LogisticRegression(C=0.1, tol=1e-3, max_iter=200)
+    model = HistGradientBoostingClassifier(**BOOSTED) if shape == "boosting" else linear
+    return inputs.prepared(model, **SHAPES[shape])
 
 
-def _value_trees(inputs: Inputs) -> Any:
-    from sklearn.ensemble import ExtraTreesRegressor
+def _regressor(shape: str, inputs: Inputs) -> Any:
+    from sklearn.ensemble import HistGradientBoostingRegressor
 
-    tried = 0.5 if len(inputs.labels) >= FEW else 1.0
-    return inputs.prepared(ExtraTreesRegressor(40, min_samples_leaf=LEAF, max_features=tried))
+    model = HistGradientBoostingRegressor(**BOOSTED) if shape == "boosting" else Ridge()
+    return inputs.prepared(model, **SHAPES[shape])
 
 
-register(Nuisance("logistic", "actions", _logistic))
-register(Nuisance("extra trees", "actions", _extra_trees, MOST_ROWS_TREES))
-register(Nuisance("boosting", "actions", _boosting))
-register(Nuisance("value_model", "values", _value_trees, MOST_ROWS_TREES))
+BOOSTED = {
+    "max_bins": 255, "early_stopping": False, "max_iter": 25, "learning_rate": 0.1,
+    "max_leaf_nodes": 8, "l2_regularization": 5.0, "min_samples_leaf": 10,
+}  # fmt: skip
+"""Few steps and many bins: more steps learn noise, and fewer bins blur where practice changes."""
+
+
+for _shape, _behavior, _value in (
+    ("lines", "logistic", "ridge"),
+    ("products", "products", "ridge on products"),
+    ("splines", "splines", "ridge on splines"),
+    ("functions", "functions", "ridge on functions"),
+    ("boosting", "boosting", "boosted values"),
+):
+    _most = MOST_ROWS_PAIRS if _shape in ("products", "functions") else MOST_ROWS
+    register(Nuisance(_behavior, "actions", partial(_classifier, _shape), _most))
+    register(Nuisance(_value, "values", partial(_regressor, _shape), _most))
 
 
 def _fresh(model: Any, seed: int) -> Any:
@@ -430,6 +638,79 @@ def predicted(model: Model, x: Floats, y: Floats, fit: Fit) -> Floats:
     return out
 
 
+def blended(
+    models: Sequence[Model], x: Floats, y: Floats, fits: Sequence[Fit], threads: int | None = None
+) -> Floats:
+    """What several regressors say at held-out rows, weighed, (N,); one alone is as it is.
+
+    The weights are from 0 and minimise held-out squares; they need not add up to 1, so what all
+    models shrink is stretched again. Folds go in pairs: the weights of a fold come from the rows of
+    its partner, and from models that have seen neither of the two, so nothing at a row comes from
+    its own group. (With two folds there are no such models; weights see all rows then.)
+
+    Args:
+        models: The regressors; they are copied, not changed.
+        x: float64 (N, d), the features of all rows.
+        y: float64 (N,), the targets.
+        fits: The rounds of fitting.
+        threads: How many fits run at a time; the answer does not depend on it. Default None: as
+            many as there are cores.
+    """
+    results = in_threads(value_tasks(models, x, y, fits), threads)
+    return weighed_values(models, y, fits, results)
+
+
+def value_tasks(
+    models: Sequence[Model], x: Floats, y: Floats, fits: Sequence[Fit]
+) -> list[Callable[[], Floats]]:
+    """What is to be done before `weighed_values`; see `blended`."""
+    rounds = [*fits, *_pairs(models, fits)]
+    return [partial(predicted, model, x, y, fit) for model in models for fit in rounds]
+
+
+def weighed_values(
+    models: Sequence[Model], y: Floats, fits: Sequence[Fit], results: Sequence[Floats]
+) -> Floats:
+    """The results of `value_tasks`, weighed as `blended` says."""
+    K, pairs = len(fits), _pairs(models, fits)
+    each = K + len(pairs)
+    places = range(0, len(results), each)
+    said = np.column_stack([gathered(fits, results[at : at + K]) for at in places])
+    if len(models) == 1:
+        return said[:, 0]
+    from scipy.optimize import nnls
+
+    if not pairs:
+        mean = float(y.mean())
+        return np.asarray(mean + (said - mean) @ nnls(said - mean, y - mean)[0])
+    out = np.empty(len(y))
+    for k, fit in enumerate(fits):
+        pair = pairs[min(k // 2, len(pairs) - 1)]
+        beside = np.column_stack([results[at + K + min(k // 2, len(pairs) - 1)] for at in places])
+        partner = ~np.isin(pair.held, fit.held)
+        rows = pair.held[partner]
+        mean = float(y[rows].mean())
+        weights = nnls(beside[partner] - mean, y[rows] - mean)[0]
+        out[fit.held] = mean + (said[fit.held] - mean) @ weights
+    return out
+
+
+def _pairs(models: Sequence[Model], fits: Sequence[Fit]) -> list[Fit]:
+    """Rounds without two folds each, from which weights come; none for one model or two folds."""
+    if len(models) < 2 or len(fits) < 3:
+        return []
+    firsts = [*range(0, len(fits) - 1, 2), *([len(fits) - 2] if len(fits) % 2 else [])]
+    return [
+        Fit(
+            np.concatenate((fits[k].held, fits[k + 1].held)),
+            fits[k].order[np.isin(fits[k].order, fits[k + 1].order)],
+            fits[k].group,
+            fits[k].seed,
+        )
+        for k in firsts
+    ]
+
+
 # --- Several models of what people do, weighed by how well they foretell rows they have not seen
 #
 # With p_m(t) the probability that model m gave to the action taken at row t, held out, the
@@ -502,6 +783,33 @@ def _ratios(taken: Floats, weights: Floats, ratio: Floats) -> None:  # pragma: n
     ratio /= N
 
 
+def sharpened(b: Floats, action: NDArray[Any]) -> Floats:
+    """Probabilities b^τ over their sums, with the τ from 1 to 4 of the least held-out log-loss.
+
+    Every model is drawn to the middle, and so is their mixture; one number draws it back.
+
+    Args:
+        b: float64 (N, A), held-out probabilities; 0 stays 0.
+        action: (N,), the actions taken.
+    """
+    logs = np.log(np.maximum(b, 1e-300))
+    rows, tau = np.arange(len(b)), 1.0
+    for _ in range(50):
+        raised = b**tau
+        raised /= raised.sum(axis=1, keepdims=True)
+        mean = (raised * logs).sum(axis=1)
+        slope = float((logs[rows, action] - mean).sum())
+        bend = float(((raised * logs**2).sum(axis=1) - mean**2).sum())
+        if not bend > 1e-9:
+            return b
+        new = float(np.clip(tau + slope / bend, 1.0, min(2 * tau, 4.0)))
+        if abs(new - tau) < 1e-6:
+            break
+        tau = new
+    raised = b**tau
+    return b if tau == 1 else np.asarray(raised / raised.sum(axis=1, keepdims=True))
+
+
 def log_loss(b: Floats, action: NDArray[Any]) -> float:
     """Mean of -ln of the probability of the action taken, in nats per row; smaller is better."""
     return float(-np.log(b[np.arange(len(b)), action]).mean())
@@ -512,4 +820,4 @@ def misplaced(b: Floats, action: NDArray[Any]) -> float:
     place = np.minimum((b * BINS).astype(np.int64), BINS - 1)
     expected = np.bincount(place.ravel(), weights=b.ravel(), minlength=BINS)
     happened = np.bincount(place[np.arange(len(b)), action], minlength=BINS)
-    return float(np.abs(happened - expected).sum() / (2 * len(b)))
+    return float(np.abs(happened - expected).sum() / (2 * max(len(b), 1)))

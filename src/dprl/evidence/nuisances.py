@@ -7,18 +7,19 @@ interest themselves:
     b(a | s_t)  the probability that usual practice takes action a there
 
 Both are *cross-fitted by group*: a row of a group is answered for by models that were fitted on
-other groups only (`dprl.evidence.models`). Only the weights of the stack, one number per model,
-see all rows. Whoever must not look at some groups at all passes a log without them.
+other groups only (`dprl.evidence.models`). Only the weights of the mixture of b, one number per
+model, see all rows. Whoever must not look at some groups at all passes a log without them.
 
 **b decides whether a claim is valid.** Where b is wrong in a way that goes with the features, so
 is every comparison, for λ = 1 too; a forest alone, smooth and biased to the middle, made actions
-that do nothing look better in a fifth to a third of simulated logs. So several kinds of models are
+that do nothing look better in a fifth to a third of simulated logs. So models of several shapes are
 fitted and mixed by held-out log-loss (`dprl.evidence.models`); the losses are part of the answer.
 Where actions were assigned by a rule or a lottery, pass the `propensity`, or read it with the log
 (`dprl.evidence.propensity`): nothing is better.
 
-V may be wrong: with λ = 1 it only costs precision. V is fitted to the returns G, so it is the value
-of usual practice as logged.
+V may be wrong: with λ = 1 and the right b it only costs precision. V is fitted to the returns G, so
+it is the value of usual practice as logged. Where b is estimated both matter: what is wrong with a
+comparison is the product of what is wrong with each, so V has models of the same shapes as b.
 
 **The number of the step is a feature** of all models, after the features of the log (`step=False`
 leaves it out): where usual practice changes during an episode and so do the returns to go, the
@@ -36,12 +37,13 @@ Leaving it out can make a false claim out of nothing; having it costs .001 nats.
 
 Missing numbers, actions that a model never saw, and actions that were not available: see
 `dprl.evidence.models`. The number of training rows of one fit is limited (20,000; 8,000
-for our forests), in whole groups, and the notes say so. In large logs models that are hardly heard
-in the mixture of the first fold are not fitted on the others (`dprl.evidence.nuisances`).
+where there are many products), in whole groups, and the notes say so. In large logs models that are
+hardly heard in the mixture of the first fold are not fitted on the others (`contest`).
 """
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -60,23 +62,26 @@ from dprl.evidence.excursions import check_settled
 from dprl.evidence.models import (
     FLOOR,
     NUISANCES,
+    Columns,
     Fit,
     Inputs,
     Model,
+    blended,
     floored,
     gathered,
     in_threads,
     log_loss,
     misplaced,
     plan_fits,
-    predicted,
     probabilities,
+    sharpened,
     stack_weights,
     usual_behavior_models,
-    usual_value_model,
+    usual_value_models,
 )
 from dprl.evidence.propensity import Known, source_note
 from dprl.evidence.propensity import Origin as Source
+from dprl.evidence.score_test import LEVEL, ScoreTest, Shapes, score_test, values_of
 from dprl.logs.encoding.features import refuse_categories
 from dprl.logs.log import Log, check_log
 from dprl.logs.returns import returns
@@ -192,18 +197,22 @@ def _names(log: Log, codes: NDArray[np.int64]) -> str:
     return names + (", …" if len(codes) > NAMED else "")
 
 
-def fit_notes(log: Log, fits: list[Fit], models: list[Model]) -> list[str]:
+def fit_notes(
+    log: Log, fits: list[Fit], regressors: list[Model], models: Sequence[Model] = ()
+) -> list[str]:
     """About the fits: rows left out to save time, actions that models of behaviour never saw.
 
     Args:
         log: The log.
         fits: The rounds of fitting.
-        models: The model of values, then those of what people do (none where that is given).
+        regressors: The models of values.
+        models: Those of what people do. Default: none, they are given.
     """
     notes = []
     rows = max(len(fit.train()) for fit in fits)
-    for most in sorted({model.most for model in models if model.most < rows}):
-        names = ", ".join(model.name for model in models if model.most == most)
+    every = [*regressors, *models]
+    for most in sorted({model.most for model in every if model.most < rows}):
+        names = ", ".join(model.name for model in every if model.most == most)
         notes.append(
             say(
                 "Fitted on a random part of the training groups, at most {a:,} rows of up to "
@@ -215,7 +224,7 @@ def fit_notes(log: Log, fits: list[Fit], models: list[Model]) -> list[str]:
         )
     unseen = np.zeros((len(fits), log.n_actions), bool)
     taken = _taken(log, np.arange(log.n_steps))
-    for most in {model.most for model in models[1:]}:
+    for most in {model.most for model in models}:
         unseen |= [taken & ~_taken(log, fit.train(most)) for fit in fits]
     if unseen.any():
         notes.append(
@@ -280,6 +289,26 @@ def quality_notes(log: Log, losses: Table, b: Floats, *, given: bool = False) ->
             f"{_names(log, rare)}."
         )
     return notes
+
+
+def doubt_notes(log: Log, doubt: ScoreTest | None) -> list[str]:
+    """That b is refuted, and by what; nothing where it is not.
+
+    Args:
+        log: The log.
+        doubt: The test of b.
+    """
+    if doubt is None or not doubt.refuted:
+        return []
+    return [
+        say(
+            "Who was treated depends on more than our model of it: who got {action} still goes "
+            "with the features (|z| = {z:.1f}; chance gives up to {q:.1f}).",
+            action=str(log.actions[doubt.action]),
+            z=doubt.statistic,
+            q=doubt.quantile,
+        )
+    ]
 
 
 # --- What `fit_nuisances` is given, checked: nothing is fitted before all of it is in order
@@ -362,18 +391,18 @@ def check_models(
     return [Model(name, columns.of_user(model)) for name, model in pairs]
 
 
-def check_regressor(model: Any, usual: Model, columns: Inputs) -> Model:
-    """The model of what follows: the one given, or else the `usual` one."""
+def check_regressor(model: Any, columns: Inputs) -> list[Model]:
+    """The models of what follows: the one given, or else the usual ones."""
     if model is None:
-        return usual
+        return usual_value_models(columns)
     if isinstance(model, str) and model in NUISANCES and NUISANCES[model].of == "values":
-        return NUISANCES[model].model(columns)
+        return [NUISANCES[model].model(columns)]
     if not _can(model, "fit", "predict"):
         raise ParameterError(
             f"value_model must be a regressor with fit and predict; got {model!r}.",
             do="For example sklearn.ensemble.ExtraTreesRegressor(min_samples_leaf=10).",
         )
-    return Model("value_model", columns.of_user(model))
+    return [Model("value_model", columns.of_user(model))]
 
 
 def _can(model: Any, *methods: str) -> bool:
@@ -414,22 +443,27 @@ def check_propensity(log: Log, propensity: Any) -> Floats:
     return b
 
 
-def inputs(log: Log, step: bool, marks: NDArray[np.bool_] | None = None) -> Floats:
-    """The features of the models (N, d), then the number of the step if wanted, then `marks`."""
+def inputs(
+    log: Log, step: bool, marks: NDArray[np.bool_] | None = None, more: Floats | None = None
+) -> Floats:
+    """The features of the models (N, d), the number of the step if wanted, `marks`, then `more`."""
     parts = [np.asarray(log.features)]
     if step:
         parts.append(np.arange(log.n_steps) - np.repeat(log.starts[:-1], log.lengths))
     if marks is not None:
         parts.append(marks)
+    if more is not None:
+        parts.append(more)
     return parts[0] if len(parts) == 1 else np.column_stack(parts).astype(np.float64)
 
 
-def columns_of(log: Log, step: bool, marked: bool = False) -> Inputs:
-    """What the columns of `inputs` are; `marked`: whether marks are the last of them."""
+def columns_of(log: Log, step: bool, marked: bool = False, more: Floats | None = None) -> Inputs:
+    """What the columns of `inputs` are; `marked`: whether marks are the last before `more`."""
     labels = tuple(0 if own is None else len(own) for own in log.levels)
     numbers = tuple(0 for _ in log.feature_names)
     missing = bool(log.missing.any())
-    return Inputs(missing, (labels or numbers) + (0,) * (step + marked))
+    plain = 0 if more is None else more.shape[1]
+    return Inputs(missing, (labels or numbers) + (0,) * (step + marked), plain)
 
 
 def menu_of(log: Log) -> NDArray[np.bool_] | None:
@@ -455,6 +489,9 @@ class Nuisances:
             nats per row, and misplaced probability (0 perfect, 1 all wrong).
         notes: What a reader should know of these numbers, in sentences.
         source: Whether probabilities are "known" at every row, "estimated", or "mixed".
+        doubt: What the errors of b say of it, after mending; None where all are known.
+        more: float64 (N, k), functions of the features that were put into the models.
+        practice: The models of what people do, for tests of b at some rows.
 
     Example:
         >>> import numpy as np
@@ -467,7 +504,7 @@ class Nuisances:
         ... )
         >>> nuisances = fit_nuisances(log, 1.0)
         >>> nuisances.losses["model"]
-        ['logistic', 'extra trees', 'boosting', 'stack', 'shares alone']
+        ['logistic', 'products', 'splines', 'functions', 'boosting', 'stack', 'shares alone']
     """
 
     V: Floats
@@ -475,6 +512,21 @@ class Nuisances:
     losses: Table
     notes: tuple[str, ...]
     source: Source = "estimated"
+    doubt: ScoreTest | None = None
+    more: Floats | None = None
+    practice: Practice | None = None
+
+    def doubt_at(self, rows: Ints, action: int, level: float) -> ScoreTest | None:
+        """What the errors of b at some rows say of it; None where all is known.
+
+        Args:
+            rows: int64, the rows.
+            action: The code of the action whose probability is tested.
+            level: The chance that a sound model is refuted.
+        """
+        if self.doubt is None or self.practice is None:
+            return None
+        return self.practice.doubt(self.b, rows, action, level)
 
 
 def fit_nuisances(
@@ -502,8 +554,8 @@ def fit_nuisances(
             they are, whatever the log says. Default None: what the log knows (`Log.propensity`) is
             used, and the rest is estimated.
         value_model: A regressor with the methods of scikit-learn, or the name of a registered one
-            (`dprl.evidence.models`), instead of extra trees.
-        behavior_models: (name, classifier) of each model of what people do, instead of the three
+            (`dprl.evidence.models`), instead of those of this package.
+        behavior_models: (name, classifier) of each model of what people do, instead of those
             of this package; classifiers have the methods of scikit-learn. Or the names of some that
             are registered.
         step: Whether the number of the step (0 for the first of an episode) is a feature of the
@@ -541,7 +593,7 @@ def fit_nuisances(
     gamma, seed, threads = check_gamma(gamma), check_seed(seed), check_threads(threads)
     folds = check_whole("folds", folds, 2)
     check_flag("step", step)
-    groups = check_folds(log, folds)
+    check_folds(log, folds)
     if propensity is not None and behavior_models is not None:
         raise ParameterError(
             "propensity and behavior_models were both given.",
@@ -550,43 +602,83 @@ def fit_nuisances(
     menu = menu_of(log)
     logged = Known.of(log, menu) if propensity is None else None
     marks = None if logged is None or logged.at.all() else logged.at
-    columns = columns_of(log, step, marks is not None)
-    regressor = check_regressor(value_model, usual_value_model(columns), columns)
-    models: list[Model] = []
-    known_b = None
-    if propensity is None and (
+    estimated = propensity is None and (
         logged is None or logged.source == "mixed" or behavior_models is not None
-    ):
-        models = check_models(behavior_models, usual_behavior_models(columns), columns)
-    elif propensity is not None:
-        known_b = check_propensity(log, propensity)
-
-    group = np.repeat(log.group, log.lengths).astype(np.int64)
-    x = inputs(log, step, marks)
-    G = returns(log, gamma)
-    fits = plan_fits(group, groups, folds, seed)
-    answers, of_values = contest(
-        models, x, log.action, log.n_actions, fits, menu,
-        beside=[partial(predicted, regressor, x, G, fit) for fit in fits], threads=threads,
-    )  # fmt: skip
-    V = gathered(fits, of_values)
-    shares = floored(_shares(log, fits), menu)
-    b, losses = _weighed(log, answers, known_b, shares, logged)
+    )
+    regressors = check_regressor(value_model, columns_of(log, step, marks is not None))
+    practice = Practice(log, folds, seed, step, marks, menu, threads)
+    models = practice.models(behavior_models) if estimated else []
+    known_b = None if propensity is None else check_propensity(log, propensity)
+    models, b, losses, doubt = practice.mended(models, behavior_models, known_b, logged)
+    fits, G = practice.fits, returns(log, gamma)
+    regressors = check_regressor(value_model, practice.columns)
+    V = blended(regressors, practice.x, G, fits, threads)
     for array in (V, b):
         array.setflags(write=False)
     source: Source = "known" if known_b is not None else "estimated"
     source = source if logged is None else logged.source
     notes = [
         source_note(source, logged, log),
-        *fit_notes(log, fits, [regressor, *models]),
+        *fit_notes(log, fits, regressors, models),
         *quality_notes(log, losses, b, given=source == "known"),
+        *doubt_notes(log, doubt),
     ]
-    return Nuisances(V, b, losses, tuple(notes), source)
+    return Nuisances(V, b, losses, tuple(notes), source, doubt, practice.more, practice)
+
+
+def usual_values(
+    log: Log,
+    gamma: float,
+    *,
+    folds: int = 4,
+    seed: int = 0,
+    value_model: Any = None,
+    more: Floats | None = None,
+    threads: int | None = None,
+) -> tuple[Floats, tuple[str, ...]]:
+    """The value of usual practice at every row, cross-fitted by group, as in `fit_nuisances`.
+
+    Args:
+        log: A log whose states are features, with N rows, without cut episodes (treat them first).
+        gamma: Discount of the returns, in (0, 1].
+        folds: Number of folds of groups, at least 2. Default 4.
+        seed: Seed of folds and models; it decides everything. Default 0.
+        value_model: A regressor with the methods of scikit-learn, instead of those of this package.
+        more: float64 (N, k), further columns of the models. Default None.
+        threads: How many fits run at a time; the answer does not depend on it. Default None: as
+            many as there are cores.
+
+    Returns:
+        float64 (N,), the values in the unit of the rewards, and notes in sentences.
+
+    Raises:
+        LogError: If states are labels, episodes were cut, or there are fewer groups than folds.
+        ParameterError: If a parameter is out of range, or the model cannot be fitted.
+    """
+    check_log(log)
+    if log.features is None:
+        raise LogError(
+            f"this log's states are {log.n_states:,} labels, not numeric features.",
+            do=worded(
+                "A model of values needs numbers: pass {choice} when reading.",
+                choice=either("state=['age', 'pressure', …]", "--state age --state pressure"),
+            ),
+        )
+    check_settled(log)
+    gamma, seed, threads = check_gamma(gamma), check_seed(seed), check_threads(threads)
+    folds = check_whole("folds", folds, 2)
+    groups = check_folds(log, folds, " Or leave lam out: plain returns need no model of values.")
+    x, columns = inputs(log, step=True, more=more), columns_of(log, step=True, more=more)
+    G = returns(log, gamma)
+    regressors = check_regressor(value_model, columns)
+    group = np.repeat(log.group, log.lengths).astype(np.int64)
+    fits = plan_fits(group, groups, folds, seed)
+    return blended(regressors, x, G, fits, threads), tuple(fit_notes(log, fits, regressors))
 
 
 def fit_behavior(
     log: Log, folds: int, seed: int, threads: int | None = None
-) -> tuple[Floats, Table]:
+) -> tuple[Floats, ScoreTest | None]:
     """Probabilities of actions of usual practice, cross-fitted by group, as in `fit_nuisances`.
 
     Episodes may be cut, and where only one action was ever taken it is the answer. An action that
@@ -600,18 +692,110 @@ def fit_behavior(
             many as there are cores.
 
     Returns:
-        float64 (N, A), and the losses of the models as in `Nuisances`.
+        float64 (N, A), and the test of them as in `Nuisances`.
     """
-    columns, x = columns_of(log, step=True), inputs(log, step=True)
-    group = np.repeat(log.group, log.lengths).astype(np.int64)
-    fits = plan_fits(group, len(log.groups), folds, seed)
     menu = menu_of(log)
     if menu is not None:
         menu = menu.copy()
         menu[np.arange(log.n_steps), log.action] = True
-    models = usual_behavior_models(columns)
-    answers, _ = contest(models, x, log.action, log.n_actions, fits, menu, threads=threads)
-    return _weighed(log, answers, None, floored(_shares(log, fits), menu), None)
+    practice = Practice(log, folds, seed, True, None, menu, threads)
+    _, b, _, doubt = practice.mended(practice.models(None), None, None, None)
+    return b, doubt
+
+
+MENDS = 3
+"""How often refuting functions are put into the models."""
+
+
+class Practice:
+    """Models of what people do in one log, their test, and what is put into them after it.
+
+    Args:
+        log: A log whose states are features.
+        folds: Number of folds.
+        seed: Seed of folds, models and tests.
+        step: Whether the number of the step is a feature.
+        marks: bool (N,), a further feature. None: there is none.
+        menu: bool (N, A), the actions that were available. None: all.
+        threads: How many fits run at a time. None: as many as there are cores.
+    """
+
+    def __init__(
+        self, log: Log, folds: int, seed: int, step: bool, marks: NDArray[np.bool_] | None,
+        menu: NDArray[np.bool_] | None, threads: int | None,
+    ) -> None:  # fmt: skip
+        self.log, self.seed, self.step, self.marks = log, seed, step, marks
+        self.menu, self.threads = menu, threads
+        self.group = np.repeat(log.group, log.lengths).astype(np.int64)
+        self.fits = plan_fits(self.group, len(log.groups), folds, seed)
+        self.more = np.empty((log.n_steps, 0))
+
+    @property
+    def columns(self) -> Inputs:
+        """What the columns of `x` are."""
+        return columns_of(self.log, self.step, self.marks is not None, self.more)
+
+    @property
+    def x(self) -> Floats:
+        """float64 (N, d), what models get."""
+        return inputs(self.log, self.step, self.marks, self.more)
+
+    def models(self, given: Any) -> list[Model]:
+        """The models: those given, by name or themselves, or else the usual ones."""
+        return check_models(given, usual_behavior_models(self.columns), self.columns)
+
+    def ours(self, given: Any) -> bool:
+        """Whether the models are of this package, so that they may get more columns."""
+        return given is None or all(isinstance(name, str) for name in given)
+
+    def fitted(
+        self, models: list[Model], known_b: Floats | None, logged: Known | None
+    ) -> tuple[Floats, Table]:
+        """The probabilities (N, A), mixed from the models or as given, and how well each does."""
+        log, fits = self.log, self.fits
+        answers, _ = contest(
+            models, self.x, log.action, log.n_actions, fits, self.menu, threads=self.threads
+        )
+        shares = floored(_shares(log, fits), self.menu)
+        return _weighed(log, answers, known_b, shares, logged)
+
+    def mended(
+        self, models: list[Model], asked: Any, known_b: Floats | None, logged: Known | None
+    ) -> tuple[list[Model], Floats, Table, ScoreTest | None]:
+        """The models, their probabilities, losses and test, after what refuted them was put in."""
+        b, losses = self.fitted(models, known_b, logged)
+        if not models:
+            return models, b, losses, None
+        doubt = self.doubt(b)
+        for _ in range(MENDS if self.ours(asked) else 0):
+            if not doubt.refuted or not self.mend(doubt):
+                break
+            models = self.models(asked)
+            b, losses = self.fitted(models, known_b, logged)
+            doubt = self.doubt(b)
+        return models, b, losses, doubt
+
+    def doubt(
+        self, b: Floats, rows: Ints | None = None, action: int | None = None, level: float = LEVEL
+    ) -> ScoreTest:
+        """Whether probabilities are refuted, at some rows and for one action or everywhere."""
+        return score_test(
+            *self._shapes, b, self.log.action, self.group, rows=rows,
+            actions=None if action is None else [action], level=level, seed=self.seed,
+        )  # fmt: skip
+
+    @functools.cached_property
+    def _shapes(self) -> tuple[Shapes, Floats]:
+        x = inputs(self.log, self.step)
+        base, z = Columns(columns_of(self.log, self.step), x, x[:, :1]).parts(x)
+        return Shapes(base, z.shape[1]), base
+
+    def mend(self, doubt: ScoreTest) -> bool:
+        """Put the functions that refute the models into them; False where there are none."""
+        keys = [key for _, key in doubt.worst if key[0] != "practice"]
+        if keys:
+            self.more = np.column_stack([self.more, values_of(keys, self._shapes[1])])
+        return bool(keys)
 
 
 def _shares(log: Log, fits: list[Fit]) -> Floats:
@@ -637,14 +821,16 @@ def _weighed(
         b = np.zeros_like(shares)
         for one in mixed:
             b += weights[one.name] * one.b
+        b = sharpened(b, log.action)
     every = np.arange(log.n_steps)
     lines: list[tuple[str, Floats, float, Ints]] = [
         (one.name, one.b, weights[one.name], one.rows) for one in answers
     ]
     if answers or known_b is not None:
         lines.append(("stack" if known_b is None else "given", b, 1.0, every))
+    judged = every  # of several other actions it is not on record which were as likely as said
     if logged is not None:
-        b = logged.used_in(b, log)
+        b, judged = logged.used_in(b, log), np.flatnonzero(~logged.at | logged.settled)
         lines.append((logged.words, b, 1.0, every))
     lines.append(("shares alone", shares, 0.0, every))
     table = Table(
@@ -652,7 +838,12 @@ def _weighed(
             "model": [name for name, _, _, _ in lines],
             "weight": [float(w) for _, _, w, _ in lines],
             "log-loss": [log_loss(p, log.action[rows]) for _, p, _, rows in lines],
-            "misplaced": [misplaced(p, log.action[rows]) for _, p, _, rows in lines],
+            "misplaced": [
+                misplaced(b[judged], log.action[judged])
+                if p is b
+                else misplaced(p, log.action[rows])
+                for _, p, _, rows in lines
+            ],
         },
         "Probabilities of actions, judged on groups that the models have not seen",
         "log-loss in nats per row; misplaced: 0 perfect, 1 all wrong."

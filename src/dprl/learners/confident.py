@@ -47,7 +47,7 @@ from dprl._core.checks import (
 from dprl._core.inference import contrast
 from dprl._core.optional import single_thread
 from dprl._core.words import api, either, option, say, sentences, worded
-from dprl.errors import LogError, PlanError, StateWarning
+from dprl.errors import LogError, ParameterError, PlanError, StateWarning
 from dprl.evidence.counts import Counted, Counts, Evidence, check_table, count_source
 from dprl.evidence.excursions import excursions
 from dprl.evidence.propensity import warn_of_choosing
@@ -64,10 +64,10 @@ from dprl.logs.source import (
     needs_rows,
     stage,
 )
-from dprl.planning.advantages import DENSE, Noise, over_usual
+from dprl.planning.advantages import DENSE, Advantages, Noise, influence, over_usual, unseen
 from dprl.planning.iteration import BETTER
 from dprl.planning.markov import markov_check
-from dprl.planning.model import Cells, CellsOf
+from dprl.planning.model import Cells, CellsOf, GroupSums
 from dprl.planning.sure_iteration import DOUBTS, PlanModel, Sure, optimism
 from dprl.policies.base import provenance_of
 from dprl.policies.confident import SURE_IN, ConfidentPolicy
@@ -82,9 +82,13 @@ class Confident:
 
     Attributes:
         gamma: Discount in (0, 1].
-        risk: A policy is issued only if the lower end of its own gain at level 1 - risk is above 0;
-            in (0, 0.5]. Default 0.01. Not a proved chance of harm: the choice among seven policies
-            is paid for by the bound that is printed, not by this.
+        risk: The chance that the bound which is printed lies above the true gain, in (0, 0.5]; it
+            is large-sample, and measured. Default 0.05.
+        promise: Whether a policy is issued only if that bound is above 0. Then `risk` is also the
+            chance of a policy worse than usual practice. Default True. False issues the policy
+            whose own lower end at level 1 - risk, which ignores the choice, is largest and above 0,
+            and promises nothing: for research, and for proposals that something else will judge.
+            Only evidence "model" has a bound; other evidence promises nothing of the whole.
         n_min: The number of trajectories an action needs before it may be suggested, at least 2.
             Default 3.
         keep: Share of the largest lower end that is enough, in (0, 1]: of the policies that keep
@@ -95,7 +99,10 @@ class Confident:
             need it; see `dprl.learners.confident`.
         veto: Whether first-visit returns may strike a suggestion they contradict. Default False.
         splits: How many times the groups are divided in halves for the bound of the gain; 0 leaves
-            the bound out. Default 3.
+            the bound out. Default 6.
+        worst: The lowest return there can be from a decision on, from what is known about rewards,
+            never taken from the log. With it the bound allows for catastrophes that have not
+            happened yet. Default None: it holds unless something happens that has not happened.
         check: Whether to test if the state tells enough for a model (`dprl.markov_check`). A
             StateWarning says where it does not. Default True.
         cut: What to do with cut episodes: "drop-unrelated" (which declares that whether an episode
@@ -115,15 +122,19 @@ class Confident:
         0.716
     """
 
-    SHARED: ClassVar[tuple[str, ...]] = ("risk", "n_min", "keep", "veto", "splits")
+    SHARED: ClassVar[tuple[str, ...]] = (
+        "risk", "promise", "n_min", "keep", "veto", "splits", "worst",
+    )  # fmt: skip
 
     gamma: float
-    risk: float = 0.01
+    risk: float = 0.05
+    promise: bool = True
     n_min: float = 3
     keep: float = 1.0
     evidence: Literal["model", "excursions", "returns"] = "model"
     veto: bool = False
-    splits: int = 3
+    splits: int = 6
+    worst: float | None = None
     check: bool = True
     cut: Cut | None = None
     seed: int = 0
@@ -138,12 +149,41 @@ class Confident:
             do="'model' needs the Markov property, 'excursions' needs it where it suggests "
             "something, 'returns' does not need it.",
         )  # fmt: skip
+        check_flag("promise", self.promise)
         check_flag("veto", self.veto)
+        if self.worst is not None:
+            check_number("worst", self.worst, "(-inf, inf)")
         check_flag("check", self.check)
         check_cut(self.cut)
         put = object.__setattr__  # 3.0 is the whole number 3
         put(self, "splits", check_whole("splits", self.splits, 0))
         put(self, "seed", check_seed(self.seed))
+        if self.splits == 0 and self.promising:
+            raise ParameterError(
+                worded(
+                    "{promise} needs a bound, and {splits} leaves it out.",
+                    promise=option("promise", True),
+                    splits=option("splits", 0),
+                ),
+                do=worded(
+                    "Say {promise}, which promises nothing, or divide the groups at least once.",
+                    promise=option("promise", False),
+                ),
+            )
+
+    @property
+    def promising(self) -> bool:
+        """Whether a policy is issued only if its bound is above 0.
+
+        Returns:
+            True for evidence "model", where nothing else was asked for.
+
+        Example:
+            >>> import dprl
+            >>> dprl.Confident(gamma=1.0).promising
+            True
+        """
+        return self.promise and self.evidence == "model"
 
     def fit(
         self,
@@ -171,7 +211,7 @@ class Confident:
             ParameterError: If the log is in parts or on a cluster, and what is asked for needs all
                 of it at once.
             ClusterError: If the cluster cannot do the work.
-            PlanError: If without discount a policy never ends in the model.
+            PlanError: If without discount usual practice never ends in the model.
 
         Example:
             >>> import dprl
@@ -195,8 +235,8 @@ class Confident:
 
         Args:
             log: The training log; its states are labels.
-            settings: Settings to try; each is a mapping that may set "risk", "n_min", "keep",
-                "veto" and "splits".
+            settings: Settings to try; each is a mapping that may set "risk", "promise", "n_min",
+                "keep", "veto", "splits" and "worst".
             progress: Called with the name of the stage and the share of it that is done. Default
                 None.
 
@@ -208,9 +248,9 @@ class Confident:
 
         Example:
             >>> import dprl
-            >>> log = dprl.envs.risky_arms().sample(100, seed=0)
+            >>> log = dprl.envs.risky_arms().sample(150, seed=0)
             >>> learner = dprl.Confident(gamma=1.0)
-            >>> policies = learner.fit_each(log, [{"risk": 0.1}, {"risk": 0.0001}])
+            >>> policies = learner.fit_each(log, [{"promise": False}, {"risk": 0.0001}])
             >>> [policy.act(["s0"]) for policy in policies]
             [['b1'], [DEFER]]
         """
@@ -227,11 +267,12 @@ class Confident:
         for learner in learners:
             with single_thread():
                 decided = learner.decide(gathered, progress)
+            noted = {name: decided.pop(name, None) for name in ("circles", "withheld")}
             yield ConfidentPolicy.of(
                 gathered.evidence,
                 steps=gathered.counted.steps,
                 parameters=learner.settings(),
-                provenance=origin,
+                provenance=origin | {name: fact for name, fact in noted.items() if fact},
                 **decided,
             )
 
@@ -244,11 +285,12 @@ class Confident:
         Example:
             >>> import dprl
             >>> dprl.Confident(gamma=0.99).settings()["risk"]
-            0.01
+            0.05
         """
         n_min = None if np.isinf(self.n_min) else int(self.n_min)
+        worst = None if self.worst is None else float(self.worst)
         numbers = {"gamma": float(self.gamma), "risk": float(self.risk), "n_min": n_min,
-                   "keep": float(self.keep)}  # fmt: skip
+                   "keep": float(self.keep), "worst": worst}  # fmt: skip
         return {"learner": type(self).__name__, **asdict(self), **numbers, "plan": True}
 
     # -- the parts of a policy ---------------------------------------------------------------
@@ -263,7 +305,9 @@ class Confident:
             progress: Called with the name of the stage and the share of it that is done; or None.
 
         Returns:
-            The parts of a `ConfidentPolicy`, by name.
+            The parts of a `ConfidentPolicy`, by name; "circles", the number of states that are
+            deferred because what looks sure never ends there; and "withheld", the gain of a policy
+            that is not issued because its bound is not above 0.
 
         Example:
             >>> import dprl
@@ -274,11 +318,17 @@ class Confident:
             >>> learner.decide(Gathered.of(learner, source), None)["choice"][:2].tolist()
             [0, -1]
         """
-        eligible = gathered.eligible(self)
+        eligible = gathered.eligible(self, gathered.evidence, self.n_min)
         if self.evidence != "model":
             return self._one_by_one(gathered, eligible)
         model = gathered.whole(eligible)
-        sure = model.choose(self.risk, self.keep, progress)
+        sure = model.choose(
+            self._level, self.keep, progress, less=self._less(gathered), always=self.promising
+        )
+        gain = None if sure.gain is None else self._gain(gathered, sure, progress)
+        withheld = None
+        if self.promising and gain is not None and not (gain["low"] or 0.0) > 0:
+            gain, withheld, sure = None, gain, replace(sure, policy=sure.usual)
         advantage, se = over_usual(sure.policy)
         choice = sure.policy.choice.astype(np.int32)
         return {
@@ -287,29 +337,70 @@ class Confident:
             "planned": np.where(model.table.n > 0, sure.policy.Q, np.nan),
             "advantage": advantage,
             "advantage_se": se,
-            "gain": self._gain(gathered, sure, progress),
+            "gain": gain,
+            "circles": int(model.circling.sum()),
+            "withheld": withheld,
         }
+
+    @property
+    def _level(self) -> float:
+        """At which level lower ends are compared: with a promise, that of the printed bound."""
+        return self._shared if self.promise else self.risk
+
+    @property
+    def _shared(self) -> float:
+        """The share of the risk that each member of the family has."""
+        return self.risk / len(DOUBTS) / (1 if self.worst is None else 2)
+
+    def _less(self, gathered: Gathered) -> tuple[float, float] | None:
+        """What is taken off for what has not happened yet, as `PlanModel.choose` takes it."""
+        if self.worst is None:
+            return None
+        lowest = float(np.nanmin(gathered.evidence.span[:, 0]))
+        if lowest < self.worst - 1e-9 * abs(lowest):
+            raise ParameterError(
+                worded(
+                    "{worst} is to be the lowest return there can be; the log has one of {lowest}.",
+                    worst=option("worst", self.worst),
+                    lowest=f"{lowest:.6g}",
+                ),
+                do="State what is known about rewards beforehand, not what is hoped for.",
+                argument="worst",
+            )
+        return float(np.log(2 / self.risk)), float(self.worst)
 
     def _gain(
         self,
         gathered: Gathered,
         sure: Sure,
         progress: Callable[[str, float], None] | None,
-    ) -> dict[str, Any] | None:
+    ) -> dict[str, Any]:
         """The gain of the whole policy, and the bound that pays for the choice."""
-        if sure.gain is None:
-            return None
+        assert sure.gain is not None
+        policy, n = sure.policy, gathered.evidence.pair.n
+        se = sure.gain.se_in_groups(gathered.by_group(policy, sure.usual))
+        speaks = np.flatnonzero(policy.choice >= 0)
         facts: dict[str, Any] = {
-            "estimate": sure.gain.estimate, "se": sure.gain.se, "df": float(sure.gain.df),
-            "risk": float(self.risk), "doubt": sure.doubt, "optimism": None, "halves": 0,
+            "estimate": sure.gain.estimate, "se": se, "se_by_visits": sure.gain.se,
+            "df": float(sure.gain.df), "risk": float(self.risk), "doubt": sure.doubt,
+            "cases": int(n[speaks, policy.choice[speaks]].min()), "optimism": None, "halves": 0,
             "low": None,
         }  # fmt: skip
+        off, less = 0.0, self._less(gathered)
+        if less is not None:
+            off = less[0] * unseen(policy, sure.usual, n, less[1])
+            facts |= {"worst": less[1], "unseen": off}
         if self.splits == 0:
             return facts
-        too_high, halves = optimism(gathered.halves(self, progress), self.risk, self.keep)
-        more = max(too_high or 0.0, 0.0)
-        low = sure.gain.low(self.risk / len(DOUBTS), more)
-        return {**facts, "optimism": too_high, "halves": halves, "low": low}
+        low = sure.gain.low(self._shared, se=se) - off
+        if self.promise and not low > 0:  # halves can only take more off
+            return {**facts, "low": low}
+        halves = gathered.halves(self, progress)
+        too_high, judged = optimism(halves, self._level, self.keep, less)
+        if not judged and self.promise:  # nobody can say how much too high it is
+            return facts
+        low = sure.gain.low(self._shared, max(too_high or 0.0, 0.0), se) - off
+        return {**facts, "optimism": too_high, "halves": judged, "low": low}
 
     def _one_by_one(self, gathered: Gathered, eligible: Bools) -> dict[str, Any]:
         """Choices whose advantage over usual practice is surely above 0, each by itself."""
@@ -380,9 +471,10 @@ class Confident:
         if not result.ok:
             warnings.warn(
                 worded(
-                    "{words} A policy planned in a model of these states may do harm. Put what "
-                    "tells into the state, or use {evidence} or {learner}.",
+                    "{words} {doubt} A policy planned in a model of these states may do harm. Put "
+                    "what tells into the state, or use {evidence} or {learner}.",
                     words=words,
+                    doubt=result.doubt,
                     evidence=option("evidence", "returns"),
                     learner=api("DPRLDiscrete"),
                 ),
@@ -429,10 +521,9 @@ class Gathered:
         S, A = len(self.evidence.states), len(self.evidence.actions)
         return None if S <= DENSE else Noise.draw(S, A, self.seed)
 
-    def eligible(self, learner: Confident, evidence: Evidence | None = None) -> Bools:
+    def eligible(self, learner: Confident, evidence: Evidence, n_min: float) -> Bools:
         """bool (S, A): pairs that enough trajectories stand behind, and that may be suggested."""
-        evidence = self.evidence if evidence is None else evidence
-        eligible = evidence.pair.n >= learner.n_min
+        eligible = evidence.pair.n >= n_min
         if self.offered is not None:
             eligible &= self.offered
         return eligible & ~_contradicted(evidence) if learner.veto else eligible
@@ -440,14 +531,19 @@ class Gathered:
     def whole(self, eligible: Bools) -> PlanModel:
         """The model of the whole log."""
         cells = self.source.reduce(CellsOf(self.counted.how))
-        return self.model(cells, self.evidence, eligible)
+        return self.model(cells, self.evidence.pair.n, eligible)
 
-    def model(self, cells: Cells, evidence: Evidence, eligible: Bools) -> PlanModel:
-        """The model of what follows what."""
+    def by_group(self, policy: Advantages, usual: Advantages) -> Floats:
+        """float64 (groups that are left,): what each adds to the gain of a policy."""
+        sums = self.source.reduce(GroupSums(CellsOf(self.counted.how), influence(policy, usual)))
+        return np.concatenate([sums[first] for first in sorted(sums)])
+
+    def model(self, cells: Cells, groups: Ints, eligible: Bools) -> PlanModel:
+        """The model of what follows what; groups (S, A): trajectories that contain each pair."""
         facts, gamma = self.source.facts, self.counted.how.gamma
         table = cells.table(facts.n_states, facts.n_actions)
         return PlanModel(
-            table, evidence.pair.n, gamma, eligible & (table.n > 0), seed=self.seed,
+            table, groups, gamma, eligible & (table.n > 0), seed=self.seed,
             noise=self.noise,
         )  # fmt: skip
 
@@ -472,8 +568,9 @@ class Gathered:
     def _half(self, learner: Confident, groups: Bools) -> PlanModel:
         how = replace(self.counted.how, groups=groups)
         counted, cells = self.source.reduce(Both(how, CellsOf(how)))
-        eligible = self.eligible(learner, counted.evidence)
-        return self.model(cells, counted.evidence, eligible)
+        # As daring as the whole: half as many are enough, and each counts for two.
+        eligible = self.eligible(learner, counted.evidence, np.floor(learner.n_min / 2))
+        return self.model(cells, 2 * counted.evidence.pair.n, eligible)
 
 
 def _chosen(choice: NDArray[np.int32], shape: tuple[int, int]) -> Bools:

@@ -32,7 +32,6 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -50,7 +49,6 @@ from dprl._core.checks import (
     check_number,
     check_radius,
     check_seed,
-    check_threads,
     check_visits,
     check_weights,
     check_whole,
@@ -60,22 +58,20 @@ from dprl._core.checks import (
 from dprl._core.cluster import Cluster, connect
 from dprl._core.disk import need_for_neighbors
 from dprl._core.practice import unusual
-from dprl._core.words import either, option, say, worded
-from dprl.errors import LogError, ParameterError
+from dprl._core.words import option, say, worded
+from dprl.errors import ParameterError
 from dprl.evidence.decision_points import allowed, best_choice
-from dprl.evidence.excursions import check_settled, credit
-from dprl.evidence.models import gathered, in_threads, plan_fits, predicted, usual_value_model
+from dprl.evidence.excursions import credit
 from dprl.evidence.neighbors.device import open_device
 from dprl.evidence.neighbors.engines import Remembering, SpreadEngine, near
 from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.neighbors.samples import Points
-from dprl.evidence.nuisances import check_folds, check_regressor, columns_of, fit_notes, inputs
+from dprl.evidence.nuisances import usual_values
 from dprl.logs.censoring import treat_cut
 from dprl.logs.encoding.categories import TRUTH
 from dprl.logs.encoding.encoder import with_indicators
 from dprl.logs.encoding.features import plain_features
 from dprl.logs.log import Log, check_log
-from dprl.logs.returns import returns
 from dprl.planning.iteration import policy_iteration
 from dprl.planning.neighbor_semi_mdp import elevate_neighbors, segments
 from dprl.policies.base import provenance_of
@@ -85,66 +81,6 @@ from dprl.policies.protocol import Kind
 
 if TYPE_CHECKING:
     from dprl.evidence.counts import Evidence
-
-
-# --- Values of usual practice at every row, from other groups than the row's own
-#
-# They are what `dprl.evidence.excursions` takes off. Groups are dealt into K folds; the rows of a
-# fold
-# get a model of returns that was fitted on the other folds. `dprl.evidence.nuisances` fits the
-# same
-# model beside probabilities of actions. The number of the step is a feature of the model, after
-# those
-# of the log.
-
-
-def usual_values(
-    log: Log,
-    gamma: float,
-    *,
-    folds: int = 4,
-    seed: int = 0,
-    value_model: Any = None,
-    threads: int | None = None,
-) -> tuple[Floats, tuple[str, ...]]:
-    """The value of usual practice at every row, cross-fitted by group.
-
-    Args:
-        log: A log whose states are features, with N rows, without cut episodes (treat them first).
-        gamma: Discount of the returns, in (0, 1].
-        folds: Number of folds of groups, at least 2. Default 4.
-        seed: Seed of folds and models; it decides everything. Default 0.
-        value_model: A regressor with the methods of scikit-learn, instead of extra trees.
-        threads: How many fits run at a time; the answer does not depend on it. Default None: as
-            many as there are cores.
-
-    Returns:
-        float64 (N,), the values in the unit of the rewards, and notes in sentences.
-
-    Raises:
-        LogError: If states are labels, episodes were cut, or there are fewer groups than folds.
-        ParameterError: If a parameter is out of range, or the model cannot be fitted.
-    """
-    check_log(log)
-    if log.features is None:
-        raise LogError(
-            f"this log's states are {log.n_states:,} labels, not numeric features.",
-            do=worded(
-                "A model of values needs numbers: pass {choice} when reading.",
-                choice=either("state=['age', 'pressure', …]", "--state age --state pressure"),
-            ),
-        )
-    check_settled(log)
-    gamma, seed, threads = check_gamma(gamma), check_seed(seed), check_threads(threads)
-    folds = check_whole("folds", folds, 2)
-    groups = check_folds(log, folds, " Or leave lam out: plain returns need no model of values.")
-    x, G = inputs(log, step=True), returns(log, gamma)
-    columns = columns_of(log, step=True)
-    regressor = check_regressor(value_model, usual_value_model(columns), columns)
-    group = np.repeat(log.group, log.lengths).astype(np.int64)
-    fits = plan_fits(group, groups, folds, seed)
-    answers = in_threads([partial(predicted, regressor, x, G, fit) for fit in fits], threads)
-    return gathered(fits, answers), tuple(fit_notes(log, fits, [regressor]))
 
 
 # --- How many changes of a policy over features luck alone would make, and how many survive

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Bools
 from dprl._core.checks import (
     Cut,
     Visits,
@@ -28,6 +29,7 @@ from dprl._core.checks import (
     check_visits,
     check_weights,
 )
+from dprl.errors import PlanError
 from dprl.evidence.counts import Counted, Counts, check_table, count_source
 from dprl.evidence.decision_points import allowed, best_choice, enough
 from dprl.evidence.propensity import warn_of_choosing
@@ -35,9 +37,9 @@ from dprl.evidence.sites.evidence import SiteEvidence
 from dprl.logs.log import Log
 from dprl.logs.parts import LogInParts, on_cluster
 from dprl.logs.source import Share, Source, as_source, check_settings, stage
-from dprl.planning.iteration import policy_iteration
+from dprl.planning.iteration import Plan, policy_iteration
 from dprl.planning.luck import luck_of
-from dprl.planning.semi_mdp import build_semi_mdp
+from dprl.planning.semi_mdp import SemiMDP, build_semi_mdp
 from dprl.planning.sites import SitePlan
 from dprl.policies.base import provenance_of
 from dprl.policies.table import TablePolicy
@@ -54,7 +56,8 @@ class DPRLDiscrete:
         contrast: Whether n_min trajectories must also have done something else in the state.
             Default True; False is the paper's rule.
         plan: Whether to plan over many decisions. Default True; False takes the best single
-            decision (argmax Q̂).
+            decision (argmax Q̂). Where without discount a plan never ends the policy defers, and
+            says so.
         visits: "first" (the default) counts trajectories; "all" counts visits, for comparison, and
             carries no certificate.
         cut: What to do with cut episodes: "drop" (nothing can be claimed), "drop-unrelated" (which
@@ -177,6 +180,9 @@ class DPRLDiscrete:
             rule: dict[str, Any] = {"contrast": self.contrast, "available": offered}
             pairs = allowed(evidence, learner.n_min, **rule)
             choice, planned = self.choose(source, counted, pairs, stage(progress, "planning"))
+            circling = pairs.any(axis=1) & (choice < 0)
+            pairs &= ~circling[:, None]
+            noted = {"circles": int(circling.sum())} if circling.any() else {}
             luck = luck_of(
                 source,
                 counted,
@@ -192,7 +198,7 @@ class DPRLDiscrete:
                 planned=planned,
                 steps=counted.steps,
                 parameters=learner.settings(),
-                provenance={**origin, "luck": luck},
+                provenance={**origin, "luck": luck, **noted},
             )
 
     def settings(self) -> dict[str, Any]:
@@ -246,8 +252,29 @@ class DPRLDiscrete:
         Q = counted.evidence.pair.mean
         choice, planned = best_choice(Q, pairs), np.where(pairs, Q, np.nan)
         if self.plan:
-            semi = build_semi_mdp(source, counted, pairs, progress)
-            result = policy_iteration(semi, Q[pairs])
+            pairs, semi, result = _plan(source, counted, pairs, progress)
+            choice[:], planned[:] = -1, np.nan
             choice[semi.points] = semi.action[result.rows]
             planned[pairs] = result.q
         return choice, planned
+
+
+def _plan(
+    source: Source, counted: Counted, pairs: Bools, progress: Share | None
+) -> tuple[Bools, SemiMDP, Plan]:
+    """The best plan over pairs; without discount, over those whose plan has a value.
+
+    Where no choice ever leads to an end, or going round in a circle pays, a decision point is taken
+    away: the policy defers there, and usual practice comes to an end.
+    """
+    Q = counted.evidence.pair.mean
+    while True:
+        semi = build_semi_mdp(source, counted, pairs, progress)
+        try:
+            return pairs, semi, policy_iteration(semi, Q[pairs])
+        except PlanError as error:
+            # What sites counted between decision points is for these points alone.
+            if not error.stuck or isinstance(source, SitePlan):
+                raise
+            pairs = pairs.copy()
+            pairs[semi.points[error.stuck]] = False

@@ -44,7 +44,7 @@ from dprl._core.optional import single_thread
 from dprl._core.words import either, option, say, sentences, worded
 from dprl.errors import CutWarning, LogError, ParameterError
 from dprl.logs.assumptions import DROPS
-from dprl.logs.follow_up import keep_rows
+from dprl.logs.follow_up import keep_rows, nothing_seen
 from dprl.logs.log import CUT, TERMINAL, Log, in_group_order
 from dprl.logs.returns import first_of, powers, returns
 
@@ -68,12 +68,27 @@ from dprl.logs.returns import first_of, powers, returns
 #     G*_t = ∑ γ^(k-t) r_k / K(t, k) = r_t + γ G*_{t+1} / (1 - c_t)        over the rows that are
 #     seen
 #
+# Alone it can leave the range of returns: of ten rewards of 1 the weighted mean may be 10.3. So
+# what
+# is weighted is not what comes, but by how much it differs from what usually comes, V_{t+1} (the
+# mean return from that step on, in the other folds): where the episode did not end with row t,
+#
+#     G*_t = r_t + γ (V_{t+1} + (G*_{t+1} - V_{t+1}) / (1 - c_t)),
+#
+# and r_t + γ V_{t+1} where it was cut.
+#
+# The mean is the same whatever V is (both parts that were added have mean 0), and nothing is left
+# to
+# weigh where all fare alike (augmented weights: Robins, Rotnitzky & Zhao 1994).
+#
 # Two forms of it leave a log that any code can read as finished:
 #
 # * for returns to go, rewards r*_t = G*_t - γ G*_{t+1}: the return of *every* row is G*_t. (A
 # reward
 #   then contains a part of what comes later, so single steps must not be read.)
-# * for rewards, r*_k = r_k / K(0, k): each reward has the weight of its own step.
+# * for rewards, r*_k = (r_k + γ V_{k+1} (1 - [followed] / (1 - c_k))) / K(0, k), the second part
+# where
+#   the episode did not end with row k: each reward has the weight of its own step.
 #
 # **How c is estimated.** A logistic model of the step, the state and the action (labels: one term
 # per
@@ -118,9 +133,10 @@ def weighted(log: Log, gamma: float, *, returns_to_go: bool) -> Log:
     total = np.concatenate(([0.0], np.cumsum(np.log(stay))))[:-1]
     so_far = np.exp(total - total[first][which])  # K(0, t), row by row
     _warn_of_small(log, so_far)
-    reward = log.reward / so_far
+    ahead = _usually_ahead(log, gamma)
+    reward = (log.reward + ahead * (1 - _followed(log) / stay)) / so_far
     if returns_to_go:
-        reward = _telescoped(log, gamma, stay)
+        reward = _telescoped(log, gamma, stay, ahead)
     if not np.isfinite(reward).all():
         raise LogError(
             "rewards are so large that a weighted one is not a finite number.",
@@ -129,8 +145,41 @@ def weighted(log: Log, gamma: float, *, returns_to_go: bool) -> Log:
     return replace(log, reward=reward, ended=np.where(log.ended == CUT, TERMINAL, log.ended))
 
 
-def _telescoped(log: Log, gamma: float, stay: Floats) -> Floats:
-    """Rewards whose returns to go are G*: r*_t = r_t + γ G*_{t+1} (1/(1 - c_t) - 1).
+def _followed(log: Log) -> NDArray[np.bool_]:
+    """bool (N,): the rows after which another row of the episode is seen."""
+    followed = np.ones(log.n_steps, bool)
+    followed[log.starts[1:] - 1] = False
+    return followed
+
+
+def _usually_ahead(log: Log, gamma: float) -> Floats:
+    """float64 (N,): γ V of the next step, from the other folds; 0 where the episode ended."""
+    step = np.arange(log.n_steps) - np.repeat(log.starts[:-1], log.lengths)
+    most = int(log.lengths.max())
+    ends = np.zeros(log.n_steps, bool)
+    ends[log.starts[1:][log.ended != CUT] - 1] = True
+    fold, ahead = _folds(log), np.zeros(log.n_steps)
+    for k in range(int(fold.max()) + 1):
+        others = fold != k
+        n, over = (np.bincount(step[rows], minlength=most) for rows in (others, others & ends))
+        mean = np.bincount(step[others], log.reward[others], most) / np.maximum(n, 1)
+        goes_on = 1 - over / np.maximum(n, 1)
+        V = np.zeros(most + 1)
+        for t in range(most - 1, -1, -1):
+            V[t] = mean[t] + gamma * goes_on[t] * V[t + 1]
+        rows = (fold == k) & ~ends
+        ahead[rows] = gamma * V[step[rows] + 1]
+    return ahead
+
+
+def _folds(log: Log) -> NDArray[np.int64]:
+    """int64 (N,): the fold of each row's group."""
+    dealt = np.random.default_rng(0).permutation(len(log.groups)) % min(FOLDS, len(log.groups))
+    return np.repeat(dealt[log.group], log.lengths)
+
+
+def _telescoped(log: Log, gamma: float, stay: Floats, ahead: Floats) -> Floats:
+    """Rewards whose returns to go are G*: r*_t = G*_t - γ G*_{t+1}.
 
     One step of all episodes at a time, from their ends backwards.
     """
@@ -138,12 +187,10 @@ def _telescoped(log: Log, gamma: float, stay: Floats) -> Floats:
     for back in range(int(log.lengths.max())):
         episodes = np.flatnonzero(log.lengths > back)
         rows = log.starts[1:][episodes] - 1 - back
-        ahead = gamma * later[episodes]
-        if back:
-            reward[rows] += ahead * (1 / stay[rows] - 1)
-            later[episodes] = log.reward[rows] + ahead / stay[rows]
-        else:
-            later[episodes] = log.reward[rows]
+        next_one = gamma * later[episodes]
+        more = ahead[rows] + (next_one - ahead[rows]) / stay[rows] if back else ahead[rows]
+        later[episodes] = log.reward[rows] + more
+        reward[rows] += more - next_one
     return reward
 
 
@@ -164,11 +211,9 @@ def chance_of_cut(log: Log) -> Floats:
     at_risk = np.ones(log.n_steps, bool)
     at_risk[last[log.ended != CUT]] = False
     x, kind = _inputs(log)
-    folds = min(FOLDS, len(log.groups))
-    dealt = np.random.default_rng(0).permutation(len(log.groups)) % folds
-    fold = np.repeat(dealt[log.group], log.lengths)
+    fold = _folds(log)
     chance = np.zeros(log.n_steps)
-    for k in range(folds):
+    for k in range(int(fold.max()) + 1):
         own, others = fold == k, (fold != k) & at_risk
         predicted = _predicted(x, kind[others & was_cut], kind[others & ~was_cut])
         chance[own] = predicted[kind[own]]
@@ -238,18 +283,21 @@ def _refuse_unseen(log: Log) -> None:
     """Refuse where episodes were cut at a step beyond which none was followed."""
     most = int(log.lengths.max())
     ends = log.cut_episodes[log.lengths[log.cut_episodes] == most]
-    if len(ends):
-        raise LogError(
-            f"{len(ends):,} episodes were cut after {most:,} step{'s' * (most != 1)}, and none was "
-            "followed further: there is nothing by which what came after can be weighted.",
-            f"episode {log.episodes[ends[0]]!r}",
-            worded(
-                "Follow all for at most {most:,} steps ({follow_up}, --follow-up {most}); values "
-                "are then of these steps alone.",
-                most=most,
-                follow_up=option("follow_up", most),
-            ),
-        )
+    if not len(ends):
+        return
+    if most == 1:
+        raise nothing_seen(len(ends), log.n_episodes, f"episode {log.episodes[ends[0]]!r}")
+    raise LogError(
+        f"{len(ends):,} episodes were cut after {most:,} steps, and none was followed further: "
+        "there is nothing by which what came after can be weighted.",
+        f"episode {log.episodes[ends[0]]!r}",
+        worded(
+            "Follow all for at most {most:,} steps ({follow_up}, --follow-up {most}); values are "
+            "then of these steps alone.",
+            most=most,
+            follow_up=option("follow_up", most),
+        ),
+    )
 
 
 def _warn_of_small(log: Log, so_far: Floats) -> None:

@@ -155,7 +155,7 @@ def rows_inside(log: Log, window: Window) -> NDArray[np.bool_]:
                 "Name the column of times ({time}), or give a number of steps.", time=option("time")
             ),
         )
-    dates = log.time.dtype.kind == "M"
+    dates = log.time.dtype.kind in "mM"  # durations have units too
     if dates != (window.unit in SECONDS):
         unit = "'30 days' (or seconds, minutes, hours, weeks)" if dates else "'72 units'"
         raise LogError(
@@ -163,16 +163,25 @@ def rows_inside(log: Log, window: Window) -> NDArray[np.bool_]:
                 "{follow_up} is {window}, and times are {x}.",
                 follow_up=argument("follow_up"),
                 window=repr(str(window)),
-                x="dates" if dates else "numbers",
+                x={"M": "dates", "m": "durations"}.get(log.time.dtype.kind, "numbers"),
             ),
             f"{log.columns.get('time', 'time')}={log.clock(0)}",
             f"Say it as {unit}, or give a number of steps.",
         )
-    since = log.time - log.time[first]
-    if not dates:
-        return np.asarray(since < window.length)
-    length = np.timedelta64(round(window.length * SECONDS[window.unit] * 1e6), "us")
-    return np.asarray(since < length)
+    time = log.time
+    if dates:
+        since = _apart(time.astype(f"{time.dtype.kind}8[us]").view(np.int64), first)
+        return np.asarray(since < np.uint64(round(window.length * SECONDS[window.unit] * 1e6)))
+    if time.dtype.kind == "f":
+        wide = time.astype(np.float64, copy=False)
+        return np.asarray(wide - wide[first] < window.length)
+    return np.asarray(_apart(time, first) < np.uint64(np.ceil(window.length)))
+
+
+def _apart(time: NDArray[Any], first: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """How long after its first row each row comes, of whole numbers of any size: exactly."""
+    wide = time if time.dtype == np.uint64 else time.astype(np.int64, copy=False).view(np.uint64)
+    return np.asarray(wide - wide[first])
 
 
 def keep_rows(log: Log, keep: NDArray[np.bool_]) -> Log:
@@ -204,6 +213,8 @@ class Lost:
         without: Number of episodes that had an outcome and have none left.
         outcomes: Number of episodes that had an outcome.
         usual: The reward that is no outcome.
+        unseen: Number of episodes that were cut at their only row.
+        longest: The most rows that an episode has.
     """
 
     shortened: int = 0
@@ -211,6 +222,8 @@ class Lost:
     without: int = 0
     outcomes: int = 0
     usual: float = 0.0
+    unseen: int = 0
+    longest: int = 0
 
     def __add__(self, other: Lost) -> Lost:
         return Lost(
@@ -219,6 +232,8 @@ class Lost:
             self.without + other.without,
             self.outcomes + other.outcomes,
             other.usual,
+            self.unseen + other.unseen,
+            max(self.longest, other.longest),
         )
 
 
@@ -254,11 +269,16 @@ def lost_by(log: Log, window: Window, usual: float | None = None) -> Lost:
         int((before & ~after).sum()),
         int(before.sum()),
         common,
+        int(((log.ended == CUT) & (log.lengths == 1)).sum()),
+        int(log.lengths.max()),
     )
 
 
 def lost_finding(lost: Lost, window: Window) -> Finding:
     """What a window leaves out, in words: an error where no outcome is left."""
+    if window == Window(1.0, "step") and lost.longest == 1 and lost.unseen:
+        blind = nothing_seen(lost.unseen, lost.episodes)
+        return Finding("error", "lost_outcomes", blind.what, do=blind.do)
     outcome = f"a reward other than {lost.usual:g}"
     what = (
         f"followed for {window}: rows of {lost.shortened:,} of {lost.episodes:,} episodes are left "
@@ -281,6 +301,26 @@ def lost_finding(lost: Lost, window: Window) -> Finding:
         )
         return Finding("warning", "lost_outcomes", what, do=do)
     return Finding("note", "lost_outcomes", what)
+
+
+def nothing_seen(cut: int, episodes: int, where: str = "") -> LogError:
+    """The error that episodes of one row were cut: no treatment knows what came of them.
+
+    Args:
+        cut: How many were cut.
+        episodes: How many there are, all of one row.
+        where: The first of them.
+    """
+    return LogError(
+        f"{cut:,} of {episodes:,} episodes were cut, and all have one row: what came of their only "
+        "decision was not seen, and a window of steps would count them as if nothing had happened.",
+        where,
+        worded(
+            "Give episodes a row for every time they were seen. Where whether an episode was cut "
+            "has nothing to do with its outcome, it can be left out: {cut}.",
+            cut=option("cut", "drop-unrelated"),
+        ),
+    )
 
 
 def say_lost(lost: Lost, window: Window, stacklevel: int) -> None:

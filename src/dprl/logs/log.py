@@ -13,6 +13,7 @@ import hashlib
 import itertools
 import json
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import doubles
 from dprl._core.checks import check_number
 from dprl._core.results import in_notebook
 from dprl._core.table import Table, many
@@ -93,7 +95,11 @@ def canonical(
 ) -> tuple[NDArray[np.int32], list[Any]]:
     """The same column coded by the sorted labels that occur: unused labels do not matter."""
     used = np.flatnonzero(np.bincount(codes, minlength=len(labels))).tolist()
-    order = used if rising(labels) else sorted(used, key=lambda i: labels[i])
+    order = (
+        used
+        if rising(labels)
+        else sorted(used, key=lambda i: (isinstance(labels[i], str), labels[i]))
+    )
     table = np.zeros(len(labels), np.int32)
     table[order] = np.arange(len(order), dtype=np.int32)
     return table[codes], [labels[i] for i in order]
@@ -209,6 +215,24 @@ def _validate_levels(log: Log, refuse: Callable[[str], None]) -> None:
 
 Label: TypeAlias = str | int | bool
 T = TypeVar("T")
+
+DEFERRAL = "DEFER"
+"""What policies say where they name no action, so that no action can be called so."""
+WHOLE_NUMBER = re.compile(r"\s*([+-]?[0-9]{1,40})(\.0*)?\s*", re.ASCII)
+"""A whole number, in any of the forms in which files write it."""
+
+
+def label_key(label: Label) -> int | str:
+    """The one form in which labels are compared across sources: 7, "7", "7.0" and "007" are one.
+
+    A label that is no whole number is its text without spaces around it.
+    """
+    if not isinstance(label, str):
+        return int(label)
+    number = WHOLE_NUMBER.fullmatch(label)
+    value = 0 if number is None else int(number[1])
+    return label.strip() if number is None or abs(value) >= 2**63 else value
+
 
 BY_ROW = (
     "action", "reward", "state", "features", "time", "offset", "available", "propensity", "also",
@@ -348,14 +372,15 @@ class Log:
         for name in ("action", "state", "group", "available", "offset"):
             array(name, np.int32)
         for name in ("reward", "features", "propensity"):
-            array(name, np.float64)
+            if getattr(self, name) is not None:
+                put(name, _frozen(np.ascontiguousarray(doubles(getattr(self, name), copy=False))))
         array("starts", np.int64)
         array("menus", np.bool_)
         array("ended", np.uint8)
         if self.time is not None:
             put("time", _frozen(np.asarray(self.time)))
         put("columns", Facts(self.columns))
-        numbers = {k: np.ascontiguousarray(v, np.float64) for k, v in self.more.items()}
+        numbers = {k: np.ascontiguousarray(doubles(v, copy=False)) for k, v in self.more.items()}
         put("more", Facts({k: _frozen(v) for k, v in numbers.items()}))
         levels = tuple(None if own is None else tuple(own) for own in self.levels)
         numeric = self.features is None or all(own is None for own in levels)

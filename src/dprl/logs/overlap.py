@@ -1,14 +1,16 @@
-r"""Has this log been seen before, in part? A small sample of a log's groups, kept with a policy.
+r"""Has this log been seen before, in part? A small sample of a log, kept with a policy.
 
 A digest tells equal logs from different ones, but the usual mistake is a different one: a policy
-learned from half of a log is evaluated on all of it. So a policy keeps a *bottom sketch* (Cohen &
-Kaplan 2007) of its training log: the label of each group, together with the beginning of its first
-episode, gives one number, a **mark**, and the 256 smallest marks are kept. A log that contains the
-training groups contains these marks; if a log is part of the training log, its smallest marks are
-among these.
+learned from half of a log is evaluated on all of it, or on the same patients under other names, or
+on other stays of them. So a policy keeps three small samples of its training log. Labels count in
+one form throughout (`label_key`): 7, "7", "7.0" and "007" are one.
 
-Labels alone say little (simulated logs all count 0, 1, 2, …) and content alone says little (short
-episodes repeat themselves). What counts is therefore agreement beyond chance, as in Cohen's κ:
+**Groups** (`kept`): a *bottom sketch* (Cohen & Kaplan 2007). The label of a group, together with
+the beginning of one of its episodes, gives one number, a **mark**, and the 256 smallest marks are
+kept. A log that contains the training groups contains these marks; if a log is part of the training
+log, its smallest marks are among these. Labels alone say little (simulated logs all count 0, 1, 2,
+…) and content alone says little (short episodes repeat themselves). What counts is therefore
+agreement beyond chance, as in Cohen's κ:
 
     m  share of the sample found in the other log, label and content
     c  share expected if labels meant nothing: √(a b), where a and b are the chances that two groups
@@ -16,29 +18,41 @@ episodes repeat themselves). What counts is therefore agreement beyond chance, a
        Schwarz), so logs of different kinds are not taken for one another
     κ  (m - c) / (1 - c),  and 0 unless m is four standard errors of chance above c
 
-What the marks reveal. A mark is BLAKE2b of 64 bits, keyed with a hash of the log's own digest.
+**Episodes** (`episodes`): how often each of some hundred beginnings occurs, without any label, so
+that new names do not help. If two logs of n and m episodes were drawn from one world, a beginning
+that occurs twice in both together has one occurrence in each with probability
+q = 2nm / ((n + m)(n + m - 1)), whatever the world: all ways of dealing the episodes to the two are
+alike. Copies make more such pairs, and the share beyond q is what is reported.
+
+**Names** (`names`), where groups were declared: one bit for each of some thousand groups, in a map
+of bits of which half are set. A group that is not in the log has its bit set with probability 1/2,
+so nobody can be recognised; of hundreds of groups it can be told how many are in both.
+
+What the samples reveal. A mark is BLAKE2b, keyed with a hash of the log's own digest.
 
 * Someone who has only the marks can test nobody: the key is missing. The marks of two policies
   cannot be compared with each other either, to find patients in both: each log has its own key.
 * Someone who has the *policy file* also has the digest, which is stored beside the sample, and can
-  do what dprl does: test whether a person is in the sample. For this the person's label *and* first
-  steps must be known, rewards included; a list of identifiers is not enough, unless episodes are so
-  short and of so few kinds that all of them can be tried. This cannot be avoided: whatever lets
-  dprl recognise a patient lets everybody who has the same file do so. `dprl.public_copy` leaves
-  out sample and digest, and `dprl serve` sends neither.
+  do what dprl does: test whether a story is in the sample. For this a person's first steps must be
+  known, rewards included; a list of identifiers is not enough, unless episodes are so short and of
+  so few kinds that all of them can be tried. This cannot be avoided: whatever lets dprl recognise a
+  patient lets everybody who has the same file do so. `dprl.public_copy` leaves out samples and
+  digest, and `dprl serve` sends neither.
 
 A random key would be stored in the same file, would protect no better, and would make two fits of
 one log two different files; derived from the digest, equal logs give equal bytes.
 
 Marks of 64 bits make no false match that matters (256 marks against 10 million groups: about one in
-10¹⁰), and equal labels with equal beginnings always match. Older files hold two plain 32-bit hashes
-per group, of label and of content, against which anybody can try all labels. They still work: they
-are *sealed* (made into marks with the key) before they are compared, and when the policy is saved
-again.
+10¹⁰), and equal labels with equal beginnings always match. Files before this version hold groups
+alone, with labels as they were stored (7 is not "7"); still older ones two plain 32-bit hashes per
+group, of label and of content, against which anybody can try all labels. Both still work; plain
+hashes are *sealed* (made into marks with the key) before they are compared, and when the policy is
+saved again.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import heapq
 import itertools
@@ -51,7 +65,7 @@ from numpy.typing import NDArray
 
 from dprl._core.words import either, joined, say, sentences, word, worded
 from dprl.errors import PolicyError
-from dprl.logs.log import Label, Log
+from dprl.logs.log import Label, Log, label_key
 from dprl.logs.source import Both, Chunk, Share, Source
 
 Hashes = NDArray[np.uint64]
@@ -66,8 +80,10 @@ WITHHELD = "withheld"
 """The word that replaces the digest in a public copy."""
 
 HALF = np.uint64(32)
-PLAIN, KEYED = 1, 2
-"""Versions of a sample: marks of older files' plain hashes, or marks of labels and contents."""
+PLAIN, KEYED, THREE = 1, 2, 3
+"""Versions of a sample: marks of older files' plain hashes, marks of groups, all three samples."""
+AT_MOST = 512, 5_000
+"""Beginnings of episodes that are kept about at most, and groups that have a bit."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +98,7 @@ class MarksOf:
 
     def of(self, chunk: Chunk) -> list[str]:
         """Those of one chunk."""
-        return heapq.nsmallest(KEPT, keyed_marks(chunk.log, _contents_of(chunk), self.digest))
+        return heapq.nsmallest(KEPT, keyed_marks(chunk.log, _groups_of(chunk), self.digest))
 
     def merge(self, one: list[str], other: list[str]) -> list[str]:
         """Those of two chunks together."""
@@ -107,7 +123,7 @@ class BeginningsOf:
 
     def of(self, chunk: Chunk) -> Beginnings:
         """Those of one chunk."""
-        content = _contents_of(chunk)
+        content = _groups_of(chunk)
         if self != BeginningsOf():
             inside = (content >= np.uint64(self.low)) & (content <= np.uint64(self.high))
             content = content[inside]
@@ -122,27 +138,109 @@ class BeginningsOf:
         return values, counts
 
 
-def _contents_of(chunk: Chunk) -> Hashes:
-    return chunk.once(lambda: contents(chunk.log, np.arange(len(chunk.log.groups))), "contents")
+@dataclass(frozen=True)
+class EpisodesOf:
+    """How often some beginnings of episodes occur, 3 for more than twice; a statistic of a log.
+
+    Attributes:
+        digest: That of the whole log.
+        every: One beginning out of so many is looked at.
+    """
+
+    digest: str
+    every: int
+
+    def of(self, chunk: Chunk) -> dict[str, int]:
+        """Those of one chunk."""
+        key = _key(self.digest)
+        keyed = _mixed(_episodes_of(chunk), np.uint64(int.from_bytes(key[:8], "little")))
+        values, counts = np.unique(keyed[keyed % np.uint64(self.every) == 0], return_counts=True)
+        some = zip(values.tolist(), counts.tolist(), strict=True)
+        return {_mark(key, b"episode %d" % value)[:10]: min(n, 3) for value, n in some}
+
+    def merge(self, one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+        """Those of two chunks together."""
+        return one | {mark: min(n + one.get(mark, 0), 3) for mark, n in other.items()}
+
+
+@dataclass(frozen=True)
+class NamesOf:
+    """A map of bits that the groups of a log set; a statistic of it.
+
+    Attributes:
+        digest: That of the whole log.
+        every: One group out of so many is looked at.
+        size: Number of bits; 0 where groups were not declared, and names say nothing.
+    """
+
+    digest: str
+    every: int
+    size: int
+
+    def of(self, chunk: Chunk) -> NDArray[np.bool_]:
+        """That of one chunk."""
+        bits = np.zeros(self.size, bool)
+        if self.size:
+            bits[self.places(chunk.log)] = True
+        return bits
+
+    def merge(self, one: NDArray[np.bool_], other: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """That of two chunks together."""
+        return one | other
+
+    def places(self, log: Log) -> NDArray[np.int64]:
+        """The bit of each group that is looked at."""
+        key = np.uint64(int.from_bytes(_key(self.digest)[8:16], "little"))
+        keyed = _mixed(_labels(log.groups), key)
+        chosen = keyed[keyed % np.uint64(self.every) == 0]
+        return np.asarray(_scramble(chosen) % np.uint64(self.size), np.int64)
+
+
+def _episodes_of(chunk: Chunk) -> Hashes:
+    return chunk.once(lambda: contents(chunk.log), "contents")
+
+
+def _groups_of(chunk: Chunk) -> Hashes:
+    """64 bits per group: the beginning of that of its episodes whose beginning is the least."""
+    content = np.full(len(chunk.log.groups), np.iinfo(np.uint64).max)
+    np.minimum.at(content, chunk.log.group, _episodes_of(chunk))
+    return content
+
+
+def _every(n: int, most: int) -> int:
+    """One of so many, a power of two, so that about `most` at most are left of n."""
+    return int(1 << max(0, -(-n // most) - 1).bit_length())
 
 
 def sketch(log: Source | Log, progress: Share | None = None) -> dict[str, Any]:
-    """The sample of a log's groups: its marks, and how often two groups of the log begin alike.
+    """The samples of a log: marks of groups, how often two begin alike, episodes, names.
 
     Beginnings of groups are 64 bits that look random: they are compared range by range, so that no
     more of them are held at once than there is room for.
     """
     source = Chunk(log) if isinstance(log, Log) else log
-    n, room = source.facts.n_groups, source.room
+    facts, room, digest = source.facts, source.room, source.digest()
+    n = facts.n_groups
     passes = 1 if room is None else max(1, -(-2 * n // room))
     edges = [(1 << 64) * i // passes for i in range(passes + 1)]
     ranges = [BeginningsOf(low, above - 1) for low, above in itertools.pairwise(edges)]
-    marks, first = source.reduce(Both(MarksOf(source.digest()), ranges[0]), progress)
+    episodes = EpisodesOf(digest, _every(facts.n_episodes, AT_MOST[0]))
+    every = _every(n, AT_MOST[1])
+    size = round(n / every / np.log(2)) if facts.columns.get("group") else 0
+    names = NamesOf(digest, every, size)
+    (marks, first), (kinds, bits) = source.reduce(
+        Both(Both(MarksOf(digest), ranges[0]), Both(episodes, names)), progress
+    )
     pairs = 0
     for some in itertools.chain([first], map(source.reduce, ranges[1:])):
         counts = some[1]
         pairs += int((counts * (counts - 1)).sum())
-    return {"version": KEYED, "alike": alike_of(n, pairs), "kept": marks}
+    seldom = {"of": facts.n_episodes, "every": episodes.every, "kept": dict(sorted(kinds.items()))}
+    kept = {"version": THREE, "alike": alike_of(n, pairs), "kept": marks, "episodes": seldom}
+    if size:
+        packed = base64.b64encode(np.packbits(bits).tobytes()).decode()
+        kept["names"] = {"of": n, "every": every, "size": size, "bits": packed}
+    return kept
 
 
 def seal(sample: Any, key: str) -> Any:
@@ -177,33 +275,73 @@ def sealed_origin(origin: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shared(sample: Any, key: str, log: Log) -> float:
-    """κ of the larger of two shares: sampled groups in `log`, groups of `log` in the sample.
+    """The largest share of `log`, or of the log that the sample is of, which both seem to hold.
 
     `key` is the digest of the log the sample was taken from.
     """
+    return max(shares(sample, key, log).values(), default=0.0)
+
+
+def shares(sample: Any, key: str, log: Log) -> dict[str, float]:
+    """What `log` has in common with a sampled one: groups, names and episodes, each as a share."""
     sample = seal(sample, key)
     if not sample or not sample["kept"] or not log.n_episodes:
-        return 0.0
-    if sample["version"] not in (PLAIN, KEYED):
+        return {}
+    if sample["version"] not in (PLAIN, KEYED, THREE):
         raise ValueError("a sample of another version")
-    sampled = set(sample["kept"])
-    content = contents(log, np.arange(len(log.groups)))
+    sampled, chunk = set(sample["kept"]), Chunk(log)
     # The sample holds all groups of its log up to its largest mark: so far, both can be compared.
-    if sample["version"] == KEYED:
-        marks = keyed_marks(log, content, key)
+    if sample["version"] == PLAIN:
+        whole = _first_contents(log)
+        content, label = whole >> HALF, _labels(log.groups, as_stored=True)
+        marks = _plain_marks(label, content, key)
+        known = label < np.uint64(sample["top"])
+        near = [mark for mark, is_known in zip(marks, known, strict=True) if is_known]
+    else:
+        as_stored = sample["version"] == KEYED
+        content = _first_contents(log) if as_stored else _groups_of(chunk)
+        marks = keyed_marks(log, content, key, as_stored)
         top = max(sampled)
         near = [mark for mark in marks if mark <= top]
-    else:
-        content, label = content >> HALF, _labels(log.groups)
-        marks = _plain_marks(label, content, key)
-        near = [
-            m
-            for m, is_known in zip(marks, label < np.uint64(sample["top"]), strict=True)
-            if is_known
-        ]
     chance = float(np.sqrt(float(sample["alike"]) * _alike(content)))
     in_log, in_sample = len(sampled & set(marks)), sum(mark in sampled for mark in near)
-    return max(_kappa(in_log, len(sampled), chance), _kappa(in_sample, len(near), chance))
+    found = max(_kappa(in_log, len(sampled), chance), _kappa(in_sample, len(near), chance))
+    result = {"groups": found}
+    if "names" in sample and log.columns.get("group"):
+        result["names"] = _same_names(sample["names"], key, log)
+    if "episodes" in sample:
+        result["episodes"] = _same_episodes(sample["episodes"], key, chunk)
+    return result
+
+
+def _same_names(names: Mapping[str, Any], key: str, log: Log) -> float:
+    """The share of groups that are in both logs by their names; 0 unless chance cannot do it."""
+    own = NamesOf(key, int(names["every"]), int(names["size"]))
+    packed = np.frombuffer(base64.b64decode(names["bits"]), np.uint8)
+    bits = np.unpackbits(packed, count=own.size).astype(bool)
+    if len(bits) != own.size or own.every < 1:
+        raise ValueError("a map of bits of another size")
+    places = own.places(log)
+    found = _kappa(int(bits[places].sum()), len(places), float(bits.mean()))
+    return min(1.0, found * max(1.0, len(log.groups) / int(names["of"])))
+
+
+def _same_episodes(episodes: Mapping[str, Any], key: str, chunk: Chunk) -> float:
+    """The share of episodes that are in both logs by what happened; 0 unless chance cannot do it.
+
+    Of beginnings that occur twice in both logs together, d in all, so many as `apart` have one
+    occurrence in each; chance would do that with probability q.
+    """
+    before, n, m = episodes["kept"], int(episodes["of"]), chunk.log.n_episodes
+    now = EpisodesOf(key, int(episodes["every"])).of(chunk)
+    twice = [
+        before.get(mark, 0) for mark in before | now if before.get(mark, 0) + now.get(mark, 0) == 2
+    ]
+    d, apart, q = len(twice), twice.count(1), 2 * n * m / ((n + m) * (n + m - 1))
+    if apart <= q * d + 4 * np.sqrt(max(d * q * (1 - q), 1.0)):
+        return 0.0
+    once = min(list(counts.values()).count(1) for counts in (before, now))
+    return min(1.0, (apart - q * d) / (1 - q) / once)
 
 
 def seen(origin: Mapping[str, Any], log: Log) -> str:
@@ -221,18 +359,34 @@ def seen(origin: Mapping[str, Any], log: Log) -> str:
         ):  # fmt: skip
             if digest == digest_before:
                 return say("this is the log {which}", which=word(which))
-            share = shared(sample or (), str(digest_before), log)
-            if share > TOO_MUCH:
-                return say(
-                    "about {p:.0f} % of a sample of groups is also in the log {which}",
-                    p=100 * share,
-                    which=word(which),
-                )
+            found = shares(sample or (), str(digest_before), log)
+            how = max(found, key=found.__getitem__, default="")
+            if how and found[how] > TOO_MUCH:
+                return _in_both(how, 100 * found[how], str(log.columns.get("group")), which)
         before = origin.get("proposed")  # what was learned from one log and gated on another
         logs = (*origin.get("others", ()), *(() if before is None else (before,)))
         return next((what for facts in logs if (what := seen(facts, log))), "")
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise _damaged() from error
+
+
+def _in_both(how: str, p: float, group: str, which: Any) -> str:
+    """What two logs have in common, in words."""
+    if how == "names":
+        return say(
+            "about {p:.0f} % of the groups by {group!r} are also in the log {which}, with other "
+            "episodes (groups that are not the same need other labels)",
+            p=p, group=group, which=word(which),
+        )  # fmt: skip
+    if how == "episodes":
+        return say(
+            "about {p:.0f} % of a sample of episodes happened in the same way, under other labels, "
+            "in the log {which}",
+            p=p, which=word(which),
+        )  # fmt: skip
+    return say(
+        "about {p:.0f} % of a sample of groups is also in the log {which}", p=p, which=word(which)
+    )
 
 
 def cannot_tell(origin: Mapping[str, Any]) -> str:
@@ -257,8 +411,8 @@ COUNTED = say(
 
 
 UNRECORDED = say(
-    "the policy has no record of the log it was learned from (dprl.CallablePolicy takes it: "
-    "trained_on=log): whether it has seen this log cannot be told"
+    "the policy has no record of the log it was learned from (dprl.CallablePolicy and "
+    "dprl.StochasticPolicy take it: trained_on=log): whether it has seen this log cannot be told"
 )
 
 
@@ -338,14 +492,15 @@ def _mark(key: bytes, what: bytes) -> str:
     return hashlib.blake2b(what, key=key, digest_size=8).hexdigest()
 
 
-def keyed_marks(log: Log, content: Hashes, digest: str) -> list[str]:
-    """One mark per group, from its label (a number by its value) and its content."""
-    kind = b"text " if log.groups and isinstance(log.groups[0], str) else b"number "
+def keyed_marks(log: Log, content: Hashes, digest: str, as_stored: bool = False) -> list[str]:
+    """One mark per group, from its label and its content; `as_stored`: text is not a number."""
+    text = log.groups and isinstance(log.groups[0], str)
+    kind = b"text " if as_stored and text else b"number " if as_stored else b""
     begun = hashlib.blake2b(kind, key=_key(digest), digest_size=8)  # the same for all groups
     begins = content.astype("<u8").tobytes()
     marks = []
     for group, place in zip(log.groups, range(0, len(begins), 8), strict=True):
-        word = group if isinstance(group, str) else str(int(group))
+        word = str((group if text else int(group)) if as_stored else label_key(group))
         mark = begun.copy()
         mark.update(word.encode("utf-8", "surrogatepass") + b"|" + begins[place : place + 8])
         marks.append(mark.hexdigest())
@@ -360,25 +515,34 @@ def _plain_marks(label: Hashes, content: Hashes, digest: str) -> list[str]:
     ]
 
 
-def contents(log: Log, groups: NDArray[np.int64]) -> Hashes:
-    """64 bits per group: how its first episode began, and how long it was."""
-    code, first = np.unique(log.group, return_index=True)
-    first = first[np.searchsorted(code, groups)]
-    content = _scramble(log.lengths[first].astype(np.uint64))
+def contents(log: Log, as_stored: bool = False) -> Hashes:
+    """64 bits per episode: how it began, and how long it was; `as_stored`: labels by their kind."""
+    content = _scramble(log.lengths.astype(np.uint64))
+    actions, states = _labels(log.actions, as_stored), _labels(log.states, as_stored)
     for t in range(STEPS):
-        long_enough = np.flatnonzero(log.lengths[first] > t)
-        row = log.starts[first[long_enough]] + t
-        columns = [_bits(log.reward[row]), _labels(log.actions)[log.action[row]]]
+        long_enough = np.flatnonzero(log.lengths > t)
+        row = log.starts[long_enough] + t
+        columns = [_bits(log.reward[row]), actions[log.action[row]]]
         if log.state is not None:
-            columns.append(_labels(log.states)[log.state[row]])
+            columns.append(states[log.state[row]])
         elif log.features is not None:
-            columns += [_feature(log, row, i) for i in range(log.features.shape[1])]
+            columns += [_feature(log, row, i, as_stored) for i in range(log.features.shape[1])]
         for column in columns:
             content[long_enough] = _mixed(content[long_enough], column)
     return content
 
 
-def _feature(log: Log, row: NDArray[np.int64], i: int) -> Hashes:
+def log_mark(log: Log) -> int:
+    """64 bits of a log, whatever its order and the types of its labels; those of parts add up."""
+    return int(_mixed(contents(log), _labels(log.episodes)).sum(dtype=np.uint64))
+
+
+def _first_contents(log: Log) -> Hashes:
+    """64 bits per group, as files before version 3 have them: of its first episode."""
+    return contents(log, as_stored=True)[np.unique(log.group, return_index=True)[1]]
+
+
+def _feature(log: Log, row: NDArray[np.int64], i: int, as_stored: bool) -> Hashes:
     """64 bits per row of feature i: a number by its bits, a label by its characters."""
     assert log.features is not None
     column, labels = log.features[row, i], log.levels[i] if log.levels else None
@@ -386,13 +550,23 @@ def _feature(log: Log, row: NDArray[np.int64], i: int) -> Hashes:
         return _bits(column)
     gone = np.isnan(column)
     codes = np.where(gone, len(labels), np.nan_to_num(column)).astype(np.int64)
-    return np.append(_labels(labels), _bits(np.array([np.nan])))[codes]
+    return np.append(_labels(labels, as_stored), _bits(np.array([np.nan])))[codes]
 
 
-def _labels(labels: Sequence[Label]) -> Hashes:
-    """32 bits per label: whole numbers by value, text by its characters."""
-    if not labels or not isinstance(labels[0], str):
+def _labels(labels: Sequence[Label], as_stored: bool = False) -> Hashes:
+    """32 bits per label: whole numbers by value, text by its characters.
+
+    Text that is a whole number counts as that number, unless it is to be taken `as_stored`.
+    """
+    if str not in set(map(type, labels)):
         return _scramble(np.array(labels, np.int64).view(np.uint64)) >> HALF
+    if not as_stored:
+        keys = [label_key(label) for label in labels]
+        numbers = np.array([isinstance(key, int) for key in keys])
+        result = np.empty(len(keys), np.uint64)
+        result[numbers] = _labels([key for key in keys if isinstance(key, int)])
+        result[~numbers] = _labels([key for key in keys if isinstance(key, str)], as_stored=True)
+        return result
     text = np.array(labels, np.str_)
     letters = text.view(np.uint32).reshape(len(text), -1)
     total = np.zeros(len(text), np.uint64)
@@ -406,7 +580,7 @@ def _bits(numbers: NDArray[np.float64]) -> Hashes:
     return np.ascontiguousarray(numbers + 0.0).view(np.uint64)
 
 
-def _mixed(a: Hashes, b: Hashes) -> Hashes:
+def _mixed(a: Hashes, b: Hashes | np.uint64) -> Hashes:
     return _scramble(_scramble(a) + b)
 
 

@@ -162,7 +162,7 @@ class TableFacts:
         rows: How many rows were looked at.
         columns: The columns, in the file's order.
         within: (column, episode column) → share of an episode's neighbouring rows at which the
-            value rises; asked for by `look`.
+            value rises, or less the share at which it falls; asked for by `look`.
         nested: (finer, coarser): every value of the first goes with one value of the second.
         at_end: (column of numbers, episode column) → share of its values other than 0 that stand on
             the last row of their episode; without an entry where it has none.
@@ -314,15 +314,19 @@ def _moment(files: Files, c: str) -> str:
 
 
 def _rises(files: Files, time: str, kind: str, episode: str) -> float:
-    """Share of an episode's neighbouring rows at which a number or a time rises."""
+    """Share of an episode's neighbouring rows at which a number or a time rises.
+
+    Where it never does, less the share at which it falls.
+    """
     t, e = quoted(time), quoted(episode)
     if files.types[time] == "VARCHAR":
         t = _moment(files, t) if kind == "time" else files.double(t)
-    pairs, rising = files.run(
-        f"SELECT count(before), count(*) FILTER (now > before) FROM (SELECT {t} AS now, "
+    pairs, rising, falling = files.run(
+        f"SELECT count(before), count(*) FILTER (now > before), count(*) FILTER (now < before) "
+        f"FROM (SELECT {t} AS now, "
         f"lag({t}) OVER (PARTITION BY {e} ORDER BY rowid) AS before FROM looked)"
     ).fetchall()[0]
-    return rising / pairs if pairs else 0.0
+    return (rising or -falling) / pairs if pairs else 0.0
 
 
 def _is_nested(files: Files, finer: str, coarser: str) -> bool:
@@ -341,6 +345,8 @@ FEW_STATES = 200
 """Most labels of a column that can be a state by itself."""
 ALONE = 0.5
 """A column of text with more labels than this share of the rows names rows; it describes none."""
+FALLS = -0.5
+"""A time that never rises within episodes, and falls so often, stands newest first."""
 SHORT = 50
 """Episodes of at most so many rows are short: an outcome at their end is not discounted."""
 
@@ -428,8 +434,8 @@ class _Work:
         if role == "group":
             return (episode, c.name) in self.table.nested
         if role == "time":
-            rises = self.table.within.get((c.name, episode), 0.0) == 1.0
-            return not self.single() and (c.kind == "time" or rises)
+            share = self.table.within.get((c.name, episode), 0.0)
+            return not self.single() and (c.kind == "time" or share == 1.0 or share <= FALLS)
         if role == "ended":
             return c.kind in ("flag", "text", "whole") and 1 < c.values <= 10
         if role == "propensity":
@@ -515,6 +521,12 @@ class _Work:
         if good:
             best = max(good, key=lambda one: (one[0], one[1]))[2]
             self.put("time", best.name, f"rises from row to row within every {episode}")
+            return
+        falling = [one for one in rising if one[1] <= FALLS and (one[0] or one[2].kind == "time")]
+        if falling:
+            best = max(falling, key=lambda one: (one[0], -one[1]))[2]
+            why = f"falls from row to row within every {episode}: the rows stand newest first"
+            self.put("time", best.name, why)
             return
         dates = [c.name for score, share, c in rising if score and share > 0 and c.kind == "time"]
         if len(dates) == 1:

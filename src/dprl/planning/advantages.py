@@ -68,7 +68,7 @@ from dprl._core.linear import (
     solve_many,
 )
 from dprl.errors import PlanError
-from dprl.planning.model import Transitions
+from dprl.planning.model import Influence, Transitions
 
 # --- The loops of `dprl.planning.advantages`, over the cells of `dprl.planning.model`
 
@@ -643,7 +643,7 @@ def check_ending(A: sparse.csr_array) -> None:
             "ends.",
             f"state number {stuck[0]}",
             "With gamma = 1 every choice must lead to an end; use a gamma below 1 (0.999, say).",
-        )
+        ).at(stuck.tolist())
 
 
 # --- What a policy brings over usual practice in the model of a log, and how far that may be
@@ -673,17 +673,32 @@ class Gain:
 
     Attributes:
         estimate: ρ(π) - ρ(b̂) in the model, in units of returns.
-        se: Its standard error.
+        se: Its standard error, as if visits were independent.
         df: Degrees of freedom of the standard error, at least 1.
+        alone: ∑_i IF_i², what the visits add to se² before anything is shrunk.
     """
 
     estimate: float
     se: float
     df: float
+    alone: float = 0.0
 
-    def low(self, risk: float, more: float = 0.0) -> float:
-        """The lower end at level 1 - risk, after taking off `more` standard errors."""
-        return self.estimate - (more + float(stdtrit(self.df, 1 - risk))) * self.se
+    def se_in_groups(self, sums: Floats) -> float:
+        """Its standard error with groups in it, from what each group adds (groups,).
+
+        se² = by visits + max(0, G/(G - 1) ∑_g (∑_{i in g} IF_i)² - ∑_i IF_i²)
+        """
+        G = len(sums)
+        more = float((sums**2).sum()) * G / (G - 1) - self.alone if G > 1 else 0.0
+        return float(np.sqrt(self.se**2 + max(more, 0.0)))
+
+    def low(self, risk: float, more: float = 0.0, se: float | None = None) -> float:
+        """The lower end at level 1 - risk, after taking off `more` standard errors.
+
+        se: The standard error of the quantile, where it is another one.
+        """
+        quantile = float(stdtrit(self.df, 1 - risk))
+        return self.estimate - more * self.se - quantile * (self.se if se is None else se)
 
 
 @compiled
@@ -691,12 +706,15 @@ def _target_variances(
     first: Ints, following: Ints, count: Ints, mean: Floats, spread: Floats, n: Ints,
     V: Floats, U: Floats, c: Floats, d: Floats, gamma: float, own: float, prior: Floats,
     e: Floats,
-) -> None:  # pragma: no cover - compiled  # fmt: skip
+) -> float:  # pragma: no cover - compiled  # fmt: skip
     """Fill e (S, A), the variance of each pair's mean z = c (r + γ V(s')) - d (r + γ U(s')).
+
+    Returns the sum over all visits of the squares of what they add to these means.
 
     V, U (S + 1,) end with the 0 of END; prior (S,) is σ0² of the targets under V.
     """
     S, A = n.shape
+    alone = 0.0
     for s in range(S):
         for a in range(A):
             if n[s, a] == 0:
@@ -710,8 +728,10 @@ def _target_variances(
                 y, x = mean[j] + gamma * V[following[j]], mean[j] + gamma * U[following[j]]
                 squares += spread[j] * (one - other) ** 2
                 squares += count[j] * (one * y - other * x - middle) ** 2
+            alone += squares / n[s, a] ** 2
             squares += own * prior[s] * (one - other) ** 2
             e[s, a] = squares / max(n[s, a] + own - 1, 1.0) / n[s, a]
+    return alone
 
 
 def _occupancy(here: Advantages, start: Floats) -> Floats:
@@ -730,24 +750,66 @@ def gain(policy: Advantages, usual: Advantages, groups: Ints) -> Gain:
     t, gamma = policy.table, policy.gamma
     episodes = int(t.start.sum())
     start = t.start / episodes
-    w, x = _occupancy(policy, start), _occupancy(usual, start)
+    w, x, middle = _weights(policy, usual)
     e = np.zeros(policy.pi.shape)
-    _target_variances(
+    alone = _target_variances(
         t.first, t.next, t.count, t.mean, t.spread, t.n, np.append(policy.V, 0.0),
         np.append(usual.V, 0.0), w[:, None] * policy.pi, x[:, None] * usual.pi, gamma, OWN,
         policy.prior, e,
     )  # fmt: skip
-    speaks = policy.choice >= 0
-    h = np.where(speaks[:, None], 0.0, w[:, None] * policy.Q) - x[:, None] * usual.Q
-    middle = (usual.pi * h).sum(axis=1, keepdims=True)
-    of_b = (usual.pi * (h - middle) ** 2).sum(axis=1) / np.maximum(t.visits, 1)
+    of_b = (usual.pi * middle**2).sum(axis=1) / np.maximum(t.visits, 1)
     difference = policy.V - usual.V
     estimate = float(start @ difference)
     of_start = float(start @ (difference - estimate) ** 2) / episodes
     variance = float(e.sum() + of_b.sum()) + of_start
+    alone += float(of_b.sum()) + of_start
     share = float((e**2 / np.maximum(groups - 1, 1)).sum())
     share += float((of_b**2 / np.maximum(t.visits, 1)).sum())
     df = variance**2 / share if share > 0 else 1e6
-    at = np.flatnonzero(speaks)
+    at = np.flatnonzero(policy.choice >= 0)
     most = int(groups[at, policy.choice[at]].max(initial=0)) - 1
-    return Gain(estimate, float(np.sqrt(variance)), max(min(df, most, 1e6), 1.0))
+    return Gain(estimate, float(np.sqrt(variance)), max(min(df, most, 1e6), 1.0), alone)
+
+
+def _weights(policy: Advantages, usual: Advantages) -> tuple[Floats, Floats, Floats]:
+    """Occupancies (S,) of both policies, and h (S, A) about its mean at each state."""
+    start = policy.table.start / int(policy.table.start.sum())
+    w, x = _occupancy(policy, start), _occupancy(usual, start)
+    deferred = (policy.choice < 0)[:, None]
+    h = np.where(deferred, w[:, None] * policy.Q, 0.0) - x[:, None] * usual.Q
+    return w, x, h - (usual.pi * h).sum(axis=1, keepdims=True)
+
+
+def influence(policy: Advantages, usual: Advantages) -> Influence:
+    """How each transition of the log moves the gain of a policy, to first order (`gain`)."""
+    t, gamma = policy.table, policy.gamma
+    w, x, middle = _weights(policy, usual)
+    n = np.maximum(t.n, 1)
+    one, other = w[:, None] * policy.pi / n, x[:, None] * usual.pi / n
+    own = other * usual.Q - one * policy.Q + middle / np.maximum(t.visits, 1)[:, None]
+    difference, episodes = policy.V - usual.V, int(t.start.sum())
+    return Influence(
+        one=one.ravel(),
+        other=other.ravel(),
+        own=own.ravel(),
+        V=gamma * np.append(policy.V, 0.0),
+        U=gamma * np.append(usual.V, 0.0),
+        start=(difference - t.start @ difference / episodes) / episodes,
+    )
+
+
+def unseen(policy: Advantages, usual: Advantages, groups: Ints, worst: float) -> float:
+    """What one return of `worst` that has not been seen yet would cost, at the dearest suggestion.
+
+        max over suggestions of w(s) (1 - b(a|s)) (Q^b(s,a) - worst) / m(s,a)
+
+    Args:
+        policy: The policy, evaluated.
+        usual: The policy that defers everywhere, evaluated in the same model.
+        groups: int64 (S, A), trajectories m that contain each pair.
+        worst: The lowest return there can be.
+    """
+    speaks = np.flatnonzero(policy.choice >= 0)
+    at = speaks, policy.choice[speaks]
+    w = _weights(policy, usual)[0][speaks] * (1 - usual.pi[at])
+    return float((w * np.maximum(usual.Q[at] - worst, 0.0) / groups[at]).max(initial=0.0))

@@ -186,7 +186,7 @@ def policy_iteration(semi: SemiMDP, Q: Floats) -> Plan:
             f"{len(ends):,} decision points.",
             f"state {semi.labels[stuck[0]]!r}",
             worded("Use a gamma below 1 (0.999, say), or {plan}.", plan=option("plan", False)),
-        )
+        ).at(stuck.tolist())
     return _plan(semi, rows, worded("Use a smaller gamma, or {plan}.", plan=option("plan", False)))
 
 

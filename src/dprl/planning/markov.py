@@ -179,6 +179,7 @@ class MarkovCheck(Result):
                     join=", ".join(names),
                     learner=api("dprl.DPRLDiscrete"),
                 ),
+                self.doubt,
                 seen,
             ]
         if not self.cells:
@@ -196,6 +197,14 @@ class MarkovCheck(Result):
             ),
             seen,
         ]
+
+    @property
+    def doubt(self) -> str:
+        """How often a test such as this finds something where there is nothing."""
+        return say(
+            "This is a test: it says so of up to {p:g} % of the logs in which the state is enough.",
+            p=100 * self.level,
+        )
 
     def table(self) -> Table:
         """The comparisons as a table.

@@ -318,10 +318,13 @@ class CellsOf:
 
     def of(self, chunk: Chunk) -> Cells | None:
         """Those of one chunk."""
+        log = self.log(chunk)
+        return None if log is None else cells_of(log)
+
+    def log(self, chunk: Chunk) -> Log | None:
+        """The gathered log of a chunk whose transitions count; None if there is none."""
         log = self.how.log(chunk)
-        if log is None:
-            return None
-        return cells_of(_as_read(chunk.log, log) if self.how.cut == "bootstrap" else log)
+        return _as_read(chunk.log, log) if log is not None and self.how.cut == "bootstrap" else log
 
     def merge(self, one: Cells, other: Cells) -> Cells:
         """Those of two chunks together."""
@@ -345,6 +348,16 @@ def _add_cells(
         add_window(words, at[i], top[at[i]], SUMS, source, i, origin[i], 1)
 
 
+def _followed(log: Log) -> tuple[Ints32, NDArray[np.bool_]]:
+    """What followed each row: int32 (N,), the next state or S for END; and where it is known."""
+    state, S = log.codes(), log.n_states
+    last = log.starts[1:] - 1
+    following = np.empty(log.n_steps, np.int32)
+    following[:-1] = state[1:]
+    following[last] = S
+    return following, _known_outcomes(state, following, last[log.ended == CUT], S)
+
+
 def cells_of(log: Log) -> Cells:
     """The cells of a log, or of a part of one; see `count_transitions`."""
     state, S, A = log.codes(), log.n_states, log.n_actions
@@ -354,11 +367,7 @@ def cells_of(log: Log) -> Cells:
             f"{S:,} states x {A:,} actions are too many for one table.",
             do="Merge states that are never told apart in practice.",
         )
-    last = log.starts[1:] - 1
-    following = np.empty(log.n_steps, np.int32)
-    following[:-1] = state[1:]
-    following[last] = S
-    known_outcome = _known_outcomes(state, following, last[log.ended == CUT], S)
+    following, known_outcome = _followed(log)
     if not known_outcome.any():
         raise LogError(
             "no step of the log has a known outcome: every episode is a single step that was cut.",
@@ -383,6 +392,86 @@ def cells_of(log: Log) -> Cells:
     key = pair[of_cell].astype(np.int64) * (S + 1) + following[of_cell]
     begins = state[log.starts[:-1]][np.diff(log.starts) > 0]
     return Cells(key, words, top, bottom, span, np.bincount(begins, minlength=S))
+
+
+@dataclass(frozen=True, eq=False)
+class Influence:
+    """How each transition moves a number that is estimated in the model of a log, to first order.
+
+    A visit of pair k that is followed by s' with reward r adds
+
+        one[k] (r + γ V(s')) - other[k] (r + γ U(s')) + own[k]
+
+    and an episode that begins in s adds start[s].
+
+    Attributes:
+        one: float64 (S·A,).
+        other: float64 (S·A,).
+        own: float64 (S·A,).
+        V: float64 (S + 1,), γ times the values of the one policy; the last, of END, is 0.
+        U: float64 (S + 1,), those of the other.
+        start: float64 (S,).
+    """
+
+    one: Floats
+    other: Floats
+    own: Floats
+    V: Floats
+    U: Floats
+    start: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class GroupSums:
+    """What each group adds to an estimated number; a statistic of a log.
+
+    Its value is a table by chunk: first group → float64 (its groups that are left,), the sum over a
+    group of what its transitions add.
+
+    Attributes:
+        cells: The transitions that count.
+        number: How the number is moved by a transition.
+    """
+
+    cells: CellsOf
+    number: Influence
+
+    def of(self, chunk: Chunk) -> dict[int, Floats] | None:
+        """Those of one chunk."""
+        log = self.cells.log(chunk)
+        if log is None:
+            return None
+        following, known_outcome = _followed(log)
+        pair = log.codes() * np.int32(log.n_actions) + log.action
+        reward = np.ascontiguousarray(log.reward, np.float64)
+        sums, x = np.zeros(len(log.groups)), self.number
+        _sum_groups(
+            log.starts, log.group, log.codes(), pair, following, known_outcome, reward, x.one,
+            x.other, x.own, x.V, x.U, x.start, sums,
+        )  # fmt: skip
+        return {chunk.first_group: sums}
+
+    def merge(self, one: dict[int, Floats], other: dict[int, Floats]) -> dict[int, Floats]:
+        """Those of two chunks together."""
+        return one | other
+
+
+@compiled
+def _sum_groups(
+    starts: Ints, group: Ints32, state: Ints32, pair: Ints32, following: Ints32,
+    known_outcome: NDArray[np.bool_], reward: Floats, one: Floats, other: Floats, own: Floats,
+    V: Floats, U: Floats, start: Floats, sums: Floats,
+) -> None:  # pragma: no cover - compiled  # fmt: skip
+    """Fill sums (groups,): of what the transitions of a group add."""
+    for e in range(len(starts) - 1):
+        if starts[e] == starts[e + 1]:
+            continue
+        g = group[e]
+        sums[g] += start[state[starts[e]]]
+        for t in range(starts[e], starts[e + 1]):
+            if known_outcome[t]:
+                k, f, r = pair[t], following[t], reward[t]
+                sums[g] += one[k] * (r + V[f]) - other[k] * (r + U[f]) + own[k]
 
 
 # --- The maximum-likelihood MDP of a log, in which every model-based baseline plans

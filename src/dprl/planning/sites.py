@@ -593,7 +593,7 @@ def site_plan(
 
     Example:
         >>> import dprl
-        >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+        >>> log = dprl.envs.care_pathway().sample(2_000, seed=0)
         >>> counted = dprl.site_evidence(log, dprl.SiteSchema.of(log, gamma=1.0))
         >>> dprl.site_plan(log, counted, n_min=20)
         <SitePlan: 1 of 1 sites, n_min 20, 1 decision points>

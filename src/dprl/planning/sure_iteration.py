@@ -8,11 +8,11 @@ where that is above 0 (Δ and se against the policy so far, `dprl.planning.advan
 trajectories that contain the pair, K(s) the eligible actions less one); repeat until nothing moves.
 Every switch has Δ > 0 in the model, so values only rise and it ends.
 
-For ε in `DOUBTS` this is a family from daring to timid. Issued is the member with the largest lower
-end of *its own gain* at level 1 - risk; none above 0 means DEFER everywhere. (With `keep` below 1:
-the most timid member that keeps this share of the largest lower end, which makes fewer changes.)
+For ε in `DOUBTS` this is a family from daring to timid. Chosen is the member with the largest lower
+end of *its own gain*; none above 0 means DEFER everywhere. (With `keep` below 1: the most timid
+member that keeps this share of the largest lower end, which makes fewer changes.)
 
-**A bound that pays for the choice.** The lower end above does not know that the policy was chosen
+**A bound that pays for the choice.** That lower end does not know that the policy was chosen
 because it looks good. So the groups are divided in two halves, the whole choice is made on one, and
 its estimate there is compared with what the other half says of the same policy:
 
@@ -22,13 +22,29 @@ The mean of t over `splits` divisions (both ways) is how many standard errors an
 learner is too high on this log; where it is positive it is taken off, and the level is shared by
 the seven members of the family:
 
-    bound = estimate - (max(mean t, 0) + t_{1 - risk/7, df}) · se
+    bound = estimate - max(mean t, 0) · se - t_{1 - risk/7, df} · se_g
 
-A half chooses from less data, so its estimate is more often too high than that of the whole.
+se_g has groups in it: se_g² = se² + max(0, G/(G - 1) ∑_g (∑_{i in g} IF_i)² - ∑_i IF_i²), IF_i what
+a visit i adds to the estimate to first order. Episodes of one patient are one group, not many.
+
+A half must choose as daringly as the whole log does, or it finds too little optimism. So a half
+counts each trajectory twice where it asks how many stand behind a pair (degrees of freedom, and
+n_min / 2 of its own are enough), compares lower ends at the level of the whole, and chooses the
+largest although it is not above 0.
+
+**What has not happened yet.** A catastrophe with chance q at a suggestion is unseen in its m cases
+with chance (1 - q)^m. If it was seen at none, ∑ m q <= ln(1/α) but for chance α, and it costs at
+most
+
+    ln(1/α) · max_s w(s) (1 - b(a|s)) (Q^b(s,a) - worst) / m(s,a)
+
+`worst` being the lowest return there can be (w(s): how often s is met). With
+`worst` half of the risk is α and this is taken off; without it nothing can be said.
+
 An action that the other half never saw counts there as usual practice, not as worth nothing.
-Without discount a policy may circle for ever in the model of a half. A half whose own choice
-circles at a profit chooses nothing (the whole log would be refused for that), and a half in which
-the other's choice does so is not asked: it would cancel everything that the others say.
+Without discount a policy may circle for ever in a model. Where its own choice does, a state defers;
+a half in which the other's choice circles at a profit is not asked: it would cancel everything that
+the others say.
 Large-sample, and measured (`dprl reproduce confident`), not proved.
 """
 
@@ -45,7 +61,16 @@ from scipy.special import stdtrit
 from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.linear import leaks, solve
 from dprl.errors import PlanError
-from dprl.planning.advantages import DENSE, Advantages, Gain, Noise, gain, moves, policy_matrix
+from dprl.planning.advantages import (
+    DENSE,
+    Advantages,
+    Gain,
+    Noise,
+    gain,
+    moves,
+    policy_matrix,
+    unseen,
+)
 from dprl.planning.iteration import BETTER, iterate
 from dprl.planning.model import Transitions
 
@@ -108,6 +133,7 @@ class PlanModel:
         self._P, self._R = table.P(), table.R()
         self.noise = None if dense >= S else noise or Noise.draw(S, A, seed)
         self.usual = self.evaluate(np.full(S, -1, np.int64))
+        self.circling = np.zeros(S, bool)  # states whose suggestion never came to an end
 
     def evaluate(self, choice: Ints, before: Advantages | None = None) -> Advantages:
         """The policy of a choice (S,), evaluated; `before` is one that differs little."""
@@ -120,8 +146,24 @@ class PlanModel:
         return np.where(self.eligible, np.maximum(stdtrit(df, 1 - doubt / K), 0.0), np.inf)
 
     def iterate(self, doubt: float) -> tuple[Advantages, int, int, int]:
-        """The settled policy of one doubt; rounds, errors computed and errors asked for."""
-        kappa, here = self.kappa(doubt), self.usual
+        """The settled policy of one doubt; rounds, errors computed and errors asked for.
+
+        Where without discount a policy circles for ever, its states are barred (`circling`) and it
+        is begun again: usual practice comes to an end.
+        """
+        kappa = self.kappa(doubt)
+        while True:
+            try:
+                return self._settled(kappa)
+            except PlanError as error:
+                if not error.stuck:
+                    raise
+                self.circling[error.stuck] = True
+                kappa[error.stuck] = np.inf
+
+    def _settled(self, kappa: Floats) -> tuple[Advantages, int, int, int]:
+        """The policy at which iteration settles, with bars (S, A); and the rest of `iterate`."""
+        here = self.usual
         states = np.arange(len(here.V))
         solved = asked = 0
 
@@ -154,10 +196,20 @@ class PlanModel:
         risk: float,
         keep: float = 1.0,
         progress: Callable[[str, float], None] | None = None,
+        *,
+        less: tuple[float, float] | None = None,
+        always: bool = False,
     ) -> Sure:
         """The member of the family with the largest lower end of its own gain.
 
-        With keep < 1 the most timid member whose lower end is at least that share of the largest.
+        Args:
+            risk: The lower ends are at level 1 - risk.
+            keep: Below 1 the most timid member whose lower end is at least that share of the
+                largest. Default 1.
+            progress: Called with the name of the stage and the share of it that is done.
+            less: ln(1/α) and the lowest return there can be, where lower ends allow for what has
+                not happened yet. Default None: they do not.
+            always: Whether a member is chosen although no lower end is above 0. Default False.
         """
         members: list[tuple[float, Advantages, Gain, float]] = []
         seen = set()
@@ -172,11 +224,14 @@ class PlanModel:
                 continue
             seen.add(key)
             estimate = gain(here, self.usual, self.groups)
-            members.append((estimate.low(risk), here, estimate, doubt))
+            low = estimate.low(risk)
+            if less is not None:
+                low -= less[0] * unseen(here, self.usual, self.groups, less[1])
+            members.append((low, here, estimate, doubt))
         best = max((low for low, *_ in members), default=0.0)
-        if not best > 0:
+        if not members or not (best > 0 or always):
             return Sure(self.usual, self.usual, None, None, rounds, solved, asked)
-        enough = [member for member in members if member[0] >= keep * best]
+        enough = [member for member in members if member[0] >= min(keep * best, best)]
         _, policy, estimate, doubt = enough[0] if keep == 1 else enough[-1]
         return Sure(policy, self.usual, estimate, doubt, rounds, solved, asked)
 
@@ -208,14 +263,18 @@ class PlanModel:
 
 
 def optimism(
-    halves: Iterator[tuple[PlanModel, PlanModel]], risk: float, keep: float = 1.0
+    halves: Iterator[tuple[PlanModel, PlanModel]],
+    risk: float,
+    keep: float = 1.0,
+    less: tuple[float, float] | None = None,
 ) -> tuple[float | None, int]:
     """How many standard errors an estimate of the chosen policy is too high, and from how many.
 
     Args:
         halves: The two halves of each division of the groups.
-        risk: The learner's risk.
+        risk: At which level lower ends are compared, as on the whole log.
         keep: The learner's share of the largest lower end.
+        less: As in `PlanModel.choose`.
 
     Returns:
         The mean of t; None where no half chose anything that the other could judge. And the number
@@ -224,10 +283,7 @@ def optimism(
     t = []
     for one, other in halves:
         for chooser, judge in ((one, other), (other, one)):
-            try:
-                sure = chooser.choose(risk, keep)
-            except PlanError:  # it circles at a profit
-                continue
+            sure = chooser.choose(risk, keep, less=less, always=True)
             if sure.gain is None or not sure.gain.se > 0:
                 continue
             judged = judge.brings(sure.policy.choice)

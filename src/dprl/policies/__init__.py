@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dprl.policies.loading import load as load
     from dprl.policies.neighbors import NeighborPolicy as NeighborPolicy
     from dprl.policies.protocol import DEFER as DEFER
+    from dprl.policies.protocol import Avoid as Avoid
     from dprl.policies.protocol import Decisions as Decisions
     from dprl.policies.protocol import Kind as Kind
     from dprl.policies.protocol import Policy as Policy

@@ -108,6 +108,8 @@ class PolicyFields:
     ARRAYS: ClassVar[Mapping[str, str]] = {}
     """Its arrays: name → dtype and shape, "float64 SA". S, A and d count states, actions and
     features; w counts the features that have a weight; equal letters are equal numbers."""
+    OPTIONAL: ClassVar[tuple[str, ...]] = ()
+    """Those of its arrays that it may do without: None, and nothing in its file."""
 
     states: tuple[Label, ...]
     actions: tuple[Label, ...]
@@ -163,6 +165,8 @@ class PolicyFields:
         for name, spec in self.ARRAYS.items():
             dtype, _, letters = spec.partition(" ")
             array = getattr(self, name)
+            if array is None and name in self.OPTIONAL:
+                continue
             for letter, n in zip(letters, array.shape, strict=False):
                 size.setdefault(letter, n)
             shape = tuple(size.get(letter, 0) for letter in letters)
@@ -354,6 +358,8 @@ class Stored(PolicyFields):
             value = getattr(self, part.name)
             if isinstance(value, np.ndarray):
                 arrays[part.name] = value
+            elif value is None and part.name in self.OPTIONAL:
+                continue
             elif isinstance(value, Certificate):
                 words[part.name] = value.to_dict()
             else:
@@ -474,7 +480,7 @@ class Stored(PolicyFields):
     ) -> Self:
         names = {f.name for f in fields(cls)}
         given: dict[str, Any] = {**{k: v for k, v in words.items() if k in names}, **arrays}
-        odd = sorted(names ^ set(given))
+        odd = sorted((names ^ set(given)) - (set(cls.OPTIONAL) - set(given)))
         lists = [f.name for f in fields(cls) if f.name in cls.LABELS]
         labels: list[Any] = [given.get(name) for name in lists]
         good = (

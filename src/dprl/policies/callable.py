@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dprl._core.table import Table
 from dprl._core.words import either, worded
 from dprl.errors import PolicyError
-from dprl.logs.log import Facts, Label, Log
+from dprl.logs.log import DEFERRAL, Facts, Label, Log
 from dprl.policies.base import origin_of_training
 from dprl.policies.explain import Explanation, explain_without_evidence, no_record
 from dprl.policies.protocol import DEFER, Decisions, Terms, pi_of
@@ -98,9 +98,10 @@ class CallablePolicy:
                 f"{', '.join(map(str, model_names[:4]))} and not {', '.join(names[:4])}",
             )
         actions = tuple(self.actions)
-        if not actions or len(set(actions)) != len(actions):
+        if not actions or len(set(actions)) != len(actions) or DEFERRAL in actions:
             raise PolicyError(
-                f"actions must be different labels, at least one; got {actions!r}.",
+                f"actions must be different labels, at least one, none of them {DEFERRAL!r}; "
+                f"got {actions!r}.",
                 do=worded(
                     "Pass those of the log: {choice}.",
                     choice=either("actions=log.actions", "--actions log.actions"),

@@ -70,6 +70,7 @@ class CellPolicy(Tabled):
         highest: float64 (S,), largest return at a first visit; NaN where never visited.
         planned: float64 (S, A), value of taking the action now and following the plan after; NaN
             where it is not allowed.
+        avoid: None: it says what to take, never what to avoid. Default None.
         certificate: What is proved about it, where it went through `dprl.gate`. Default None.
 
     Example:

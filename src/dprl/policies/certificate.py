@@ -12,7 +12,7 @@ from dprl._core.table import Table, many, to_json_value
 from dprl._core.words import joined, say, say_many, sentences, word
 from dprl.errors import PolicyError
 from dprl.logs.log import Facts, Label
-from dprl.policies.protocol import Kind
+from dprl.policies.protocol import Avoid, Kind
 
 # --- Kinds of certificates, each declared once: its name, its rows, its claim and what must hold
 #
@@ -25,7 +25,7 @@ from dprl.policies.protocol import Kind
 
 Row: TypeAlias = Mapping[str, Any]
 
-KIND_WORDS: Final = tuple(kind.word for kind in (Kind.DEFER, Kind.CONFIRM, Kind.CHANGE))
+KIND_WORDS: Final = tuple(k.word for k in (Kind.DEFER, Kind.CONFIRM, Kind.CHANGE, Kind.AVOID))
 ALONE: Final = ("state", "kind", "usual", "suggested", "n", "others", "difference")
 """What every row says, whatever is claimed of it."""
 LOWER: Final = ("low", "advantage_low")
@@ -132,7 +132,9 @@ def is_row(row: Any, columns: Sequence[str]) -> bool:
         isinstance(row, Mapping) and set(row) >= {*ALONE, *columns} and row["kind"] in KIND_WORDS
     ):
         return False
-    labels = (row["state"], row["usual"], row["suggested"])
+    labels = (row["state"], row["usual"], row["suggested"], row.get("avoid", ""))
+    if ("avoid" in row) != (row["kind"] == Kind.AVOID.word):
+        return False
     counts = (row["n"], row["others"])
     bounds = [name for name in columns if name not in ALONE]
     return (
@@ -313,6 +315,17 @@ def pair_note(grade: str) -> str:
 
 def pair_claim(certificate: Certificate, with_words: str) -> str:
     """What is claimed of single suggestions: of rules, of first visits, or of all visits."""
+    warns = any("avoid" in row for row in certificate.rows)
+    return sentences(_pair_claim(certificate, with_words), AVOIDING if warns else "")
+
+
+AVOIDING = say(
+    "“not” an action means anything else: whoever would have taken it takes one of the others, in "
+    "the proportions in which usual practice does."
+)
+
+
+def _pair_claim(certificate: Certificate, with_words: str) -> str:
     n, margin = len(certificate.rows), certificate.margin
     better = say(" by more than {margin:g} each", margin=margin) if margin > 0 else ""
     if "rules" in certificate.cells:
@@ -465,8 +478,9 @@ KINDS: Final = {kind.name: kind for kind in (SWAP_SPLIT, SPLIT, IN_SAMPLE, WHOLE
 
 def wrong_certificate(certificate: Certificate) -> str:
     """Which claim does not follow from the numbers stored with it, in words; '' if all do."""
+    least = 0 if certificate.kind.whole else 1  # of a whole, a row claims nothing by itself
     for row in certificate.rows:
-        wrong = f"it is certified, and n = {row['n']}" if row["n"] < 1 else ""
+        wrong = f"it is certified, and n = {row['n']}" if row["n"] < least else ""
         wrong = wrong or KINDS[certificate.mode].wrong(row, certificate)
         if wrong:
             return f"state {row['state']!r}: {wrong}"
@@ -494,16 +508,18 @@ class Certificate:
         gamma: Discount of the returns, per step.
         groups: Number of independent groups (episodes, where no group was given) in the log.
         tested: Number of pairs that the level was divided among, for each part that certified.
-        rows: One row per issued suggestion, with the keys state, kind ("change" or
-            "confirmation"), usual, suggested, n and others (trajectories of the certifying part
-            that took the suggestion at their first visit, and that did not), difference (E x - E y
+        rows: One row per issued suggestion, with the keys state, kind ("change", "confirmation" or
+            "avoid"), usual, suggested, n and others (trajectories of the certifying part that took
+            the suggestion at their first visit, and that did not), difference (E x - E y
             as estimated there), low (its lower bound), advantage_low (lower bound of the
             advantage), log10_e (logarithm, base 10, of the e-value of "no benefit"), gamma_star
             (Γ*: up to this factor an unrecorded cause may move the odds of the suggestion, the
             state being equal, and the row is still proved) and gamma_point (the same as estimated,
             without allowance for chance); both from 1 to 20, and 20 means "or more". For large
             samples p, the adjusted p-value, in place of log10_e, and no Γ. In mode "policy" only
-            the first seven: a row has no bound of its own.
+            the first seven: a row has no bound of its own. A row that says what to avoid suggests
+            "not" the action, and has its label in avoid: those who took the suggestion did anything
+            else.
         gain: Certified lower bound on ρ(π) - ρ(b), in units of returns; None where it was not
             computed.
         bounds: What other bounds would say: name → lower bound (None: minus infinity).
@@ -661,11 +677,11 @@ class Certificate:
         return not self.rows
 
     @property
-    def issued(self) -> dict[Label, Label]:
+    def issued(self) -> dict[Label, Label | Avoid]:
         """The certified suggestions.
 
         Returns:
-            State → suggested action.
+            State → suggested action, or `Avoid` where it says what not to do.
 
         Example:
             >>> import dprl
@@ -675,7 +691,10 @@ class Certificate:
             >>> certificate.issued["fever"]
             'antibiotics'
         """
-        return {row["state"]: row["suggested"] for row in self.rows}
+        return {
+            row["state"]: Avoid(row["avoid"]) if "avoid" in row else row["suggested"]
+            for row in self.rows
+        }
 
     @property
     def claim(self) -> str:

@@ -37,6 +37,19 @@ ASSUMES = {
 }
 """Evidence → what it assumes, in one sentence."""
 
+NOTHING = (
+    say(
+        "Nothing is promised: it was issued because the lower end of its own gain, which ignores "
+        "that it was chosen, is above 0."
+    ),
+)
+"""What is said of a policy without a promise."""
+ONE_BY_ONE = say(
+    "Each suggestion was compared with usual practice by itself; nothing is promised of the policy "
+    "as a whole."
+)
+"""What is said of evidence that decides one by one."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ConfidentPolicy(TablePolicy):
@@ -65,10 +78,14 @@ class ConfidentPolicy(TablePolicy):
         advantage: float64 (S, A), what the action brings over usual practice in the state, the
             rest of the policy being followed; in units of returns, NaN where it was never seen.
         advantage_se: float64 (S, A), the standard error of `advantage`.
-        gain: What the whole policy brings over usual practice: "estimate", "se", "df", "risk",
-            "low" (the bound that pays for the choice; None where none was asked for), "doubt" (ε of
-            the chosen member of the family) and "optimism". None where it defers everywhere, and
-            where the evidence gives no gain.
+        gain: What the whole policy brings over usual practice: "estimate", "se" (with groups in it;
+            "se_by_visits" as if visits were independent), "df", "risk", "low" (the bound that pays
+            for the choice; None where none was asked for), "doubt" (ε of the chosen member of the
+            family), "optimism", "halves" (how many it is the mean of) and "cases" (trajectories
+            behind its rarest suggestion); with `worst` that and "unseen", what is taken off for it.
+            None where it defers everywhere, and where the evidence gives no gain; what was not
+            issued is in provenance["withheld"].
+        avoid: None: it says what to take, never what to avoid. Default None.
         certificate: What is proved about it, where it went through `dprl.gate`. Default None.
 
     Example:
@@ -98,6 +115,13 @@ class ConfidentPolicy(TablePolicy):
             self._refuse("its gain is no table of numbers")
         if self.gain is not None and not {"estimate", "se", "low", "risk"} <= set(self.gain):
             self._refuse("its gain lacks a number")
+        withheld = self.provenance.get(
+            "withheld", {"estimate": 0.0, "se": 0.0, "low": 0.0, "risk": 0.5}
+        )
+        if not isinstance(withheld, Mapping) or not {"estimate", "se", "low", "risk"} <= set(
+            withheld
+        ):
+            self._refuse("what it records of a gain that is not issued lacks a number")
         checked = self.provenance.get("markov", {"ok": True})
         if not isinstance(checked, Mapping) or not isinstance(checked.get("ok"), bool):
             self._refuse("what it records of the Markov check is no record")
@@ -120,53 +144,97 @@ class ConfidentPolicy(TablePolicy):
         return (*self._gain_words(), *assumed, *self._check_words())
 
     def _gain_words(self) -> tuple[str, ...]:
+        promise = self.parameters.get("promise")  # None in files of 0.2.0
         if self.gain is None:
-            return ()
-        low, risk = self.gain["low"], self.gain["risk"]
-        enough = self.provenance.get("markov", {}).get("ok", True)
-        words = (
-            say(
+            return self._why_not() if promise is not None else ()
+        low = self.gain["low"]
+        words = self._brings(self.gain)
+        if low is None:
+            return (say("{words}; that pays nothing for having chosen it.", words=words), *NOTHING)
+        sure = self._sure(self.gain)
+        if not self.gain.get("halves", 1):
+            told = say(
+                "{words}; {sure} (large-sample; no half of the log chose anything that the other "
+                "could judge, so nothing is taken off for having chosen it).",
+                words=words,
+                sure=sure,
+            )
+        elif "worst" in self.gain:
+            told = say(
+                "{words}; choosing and judging on different halves, {sure} (large-sample), though "
+                "a return of {worst:g} may happen that has not happened yet.",
+                words=words,
+                sure=sure,
+                worst=self.gain["worst"],
+            )
+        elif "cases" in self.gain:
+            told = say(
+                "{words}; choosing and judging on different halves, {sure} (large-sample), unless "
+                "something that has not happened in {n:,} cases happens.",
+                words=words,
+                sure=sure,
+                n=self.gain["cases"],
+            )
+        else:
+            told = say(
+                "{words}; choosing and judging on different halves, {sure} (large-sample).",
+                words=words,
+                sure=sure,
+            )
+        return (told,) if promise is not False else (told, *NOTHING)
+
+    def _brings(self, gain: Mapping[str, Any]) -> str:
+        """What the model says that a policy brings."""
+        if self.provenance.get("markov", {}).get("ok", True):
+            return say(
                 "In {model} the policy brings {estimate:+.3g} over usual practice (standard error "
                 "{se:.2g})",
                 model=SURE_IN["model"],
-                estimate=self.gain["estimate"],
-                se=self.gain["se"],
+                estimate=gain["estimate"],
+                se=gain["se"],
             )
-            if enough
-            else say(
-                "If the state were enough (it is not, see below), in {model} the policy brings "
-                "{estimate:+.3g} over usual practice (standard error {se:.2g})",
-                model=SURE_IN["model"],
-                estimate=self.gain["estimate"],
-                se=self.gain["se"],
-            )
+        return say(
+            "If the state were enough (it is not, see below), in {model} the policy brings "
+            "{estimate:+.3g} over usual practice (standard error {se:.2g})",
+            model=SURE_IN["model"],
+            estimate=gain["estimate"],
+            se=gain["se"],
         )
-        if low is None:
-            return (say("{words}; that pays nothing for having chosen it.", words=words),)
+
+    def _sure(self, gain: Mapping[str, Any]) -> str:
+        """How much of it is sure; it has a lower end."""
+        low, risk = gain["low"], gain["risk"]
         if low > 0:
-            sure = say(
+            return say(
                 "at least {low:+.3g} with confidence {risk:g} %", low=low, risk=100 * (1 - risk)
             )
-        else:
-            sure = say(
-                "no gain with confidence {risk:g} % (lower end {low:+.3g})",
-                risk=100 * (1 - risk),
-                low=low,
-            )
-        if not self.gain.get("halves", 1):
+        return say(
+            "no gain with confidence {risk:g} % (lower end {low:+.3g})",
+            risk=100 * (1 - risk),
+            low=low,
+        )
+
+    def _why_not(self) -> tuple[str, ...]:
+        """Why nothing is issued, or nothing promised, where no gain is stated."""
+        if self.parameters["evidence"] != "model":
+            return (ONE_BY_ONE,)
+        withheld = self.provenance.get("withheld")
+        if withheld is None:
+            return ()
+        words = self._brings(withheld)
+        if withheld["low"] is None:
             return (
                 say(
-                    "{words}; {sure} (large-sample; no half of the log chose anything that the "
-                    "other could judge, so nothing is taken off for having chosen it).",
+                    "Nothing is issued. {words}, but no half of the log chose anything that the "
+                    "other could judge.",
                     words=words,
-                    sure=sure,
                 ),
             )
         return (
             say(
-                "{words}; choosing and judging on different halves, {sure} (large-sample).",
+                "Nothing is issued, because no gain is sure. {words}; {sure} (large-sample).",
                 words=words,
-                sure=sure,
+                sure=self._sure(withheld),
             ),
         )
 

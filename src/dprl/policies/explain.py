@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,34 +27,96 @@ from dprl.errors import PolicyError
 from dprl.evidence.decision_points import TOLERANCE
 from dprl.logs.assumptions import UNRELATED, WEIGHED
 from dprl.logs.log import Label
-from dprl.policies.protocol import Decisions, Kind
+from dprl.policies.protocol import Avoid, Decisions, Kind
+
+
+class Doing(NamedTuple):
+    """What is known of those who do something in some states, and of those who do otherwise.
+
+    Attributes:
+        n: Trajectories that ever do it there.
+        value: Their mean return.
+        took: Trajectories that do it at their first visit.
+        mean: Their mean return.
+        sd: Its standard deviation.
+        others: Trajectories that do otherwise at their first visit.
+        others_mean: Their mean return.
+        others_sd: Its standard deviation.
+        low: The smallest return at a first visit.
+        high: The largest.
+        planned: Value of doing it now and following the plan after.
+    """
+
+    n: Any
+    value: Any
+    took: Any
+    mean: Any
+    sd: Any
+    others: Any
+    others_mean: Any
+    others_sd: Any
+    low: Any
+    high: Any
+    planned: Any
+
+    def interval(self) -> tuple[Any, Any]:
+        """Interval of its advantage E x - V = (1 - p)(E x - E y), p the share that does it."""
+        low, high = contrast(
+            self.took, self.mean, self.sd, self.others, self.others_mean, self.others_sd, self.low,
+            self.high,
+        )  # fmt: skip
+        with np.errstate(invalid="ignore"):
+            weight = self.others / (self.took + self.others)
+        return weight * low, weight * high
+
+
+def doing(here: Decisions, s: Any, a: Any, avoid: Any = False) -> Doing:
+    """What is known of doing a in the states s, or of anything but a where that is to be avoided.
+
+    Args:
+        here: The decisions.
+        s: Numbers of states, (k,), or one.
+        a: Codes of actions, (k,), or one.
+        avoid: Whether it is doing anything but a, (k,), or one truth value. The sides are then
+            exchanged; nobody plans with it, and only first visits are told apart.
+    """
+    took, others = here.m[s, a], here.m[s].sum(axis=-1) - here.m[s, a]
+    x, y = here.took_mean[s, a], here.others_mean[s, a]
+    x_sd, y_sd = here.took_sd[s, a], here.others_sd[s, a]
+    n, value, planned = here.n[s, a], here.Q[s, a], here.planned[s, a]
+
+    def swapped(one: Any, other: Any) -> Any:
+        return np.where(avoid, other, one)
+
+    return Doing(
+        swapped(n, others), swapped(value, y), swapped(took, others), swapped(x, y),
+        swapped(x_sd, y_sd), swapped(others, took), swapped(y, x), swapped(y_sd, x_sd),
+        here.lowest[s], here.highest[s], swapped(planned, y),
+    )  # fmt: skip
+
+
+def following(here: Decisions, s: Any) -> Doing:
+    """What is known of doing as the policy says in the states s, and of doing otherwise."""
+    return doing(here, s, here.named[s], here.avoid[s] >= 0)
 
 
 def advantage_interval(here: Decisions, s: Any, a: Any) -> tuple[Any, Any]:
     """Interval of A(s,a) = E x - V = (1 - p)(E x - E y), p the share of first visits taking a."""
-    total = here.m[s].sum(axis=-1)
-    others = total - here.m[s, a]
-    low, high = contrast(
-        here.m[s, a],
-        here.took_mean[s, a],
-        here.took_sd[s, a],
-        others,
-        here.others_mean[s, a],
-        here.others_sd[s, a],
-        here.lowest[s],
-        here.highest[s],
-    )
-    with np.errstate(invalid="ignore"):
-        weight = others / total
-    return weight * low, weight * high
+    return doing(here, s, a).interval()
 
 
 def change_words(here: Decisions) -> list[tuple[Label, Label] | None]:
     """What each state's change is: (usual, suggested), None where there is none."""
     return [
-        (usual_words(here, s), here.actions[here.choice[s]]) if k == Kind.CHANGE else None
-        for s, k in enumerate(here.kind.tolist())
+        (usual_words(here, s), suggested_words(here, s)) if change else None
+        for s, change in enumerate(here.changes.tolist())
     ]
+
+
+def suggested_words(here: Decisions, s: int) -> Label:
+    """What it suggests in state number `s`: the label of an action, or "not" such a label."""
+    label: Label = here.actions[here.named[s]]
+    return label if here.choice[s] >= 0 else str(Avoid(label))
 
 
 def apart(feature: str, taken: Container[str]) -> str:
@@ -67,9 +129,9 @@ def surest_first(here: Decisions, rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
     Those without an interval come last, by their difference to usual practice.
     """
-    chosen = here.choice[rows]
-    low, _ = advantage_interval(here, rows, chosen)
-    difference = here.Q[rows, chosen] - here.V[rows]
+    chosen, follow = here.named[rows], following(here, rows)
+    low, _ = follow.interval()
+    difference = follow.value - here.V[rows]
     if here.estimates is not None:
         difference = here.estimates.advantage[rows, chosen]
         low = here.estimates.interval(here.n, LEVEL)[0][rows, chosen]
@@ -79,29 +141,27 @@ def surest_first(here: Decisions, rows: NDArray[np.int64]) -> NDArray[np.int64]:
 def change_rows(here: Decisions, rows: NDArray[np.int64], what: str) -> Table:
     """The table of the decision points `rows`, in the order of `surest_first`."""
     rows = surest_first(here, rows)
-    chosen = here.choice[rows]
-    difference = here.Q[rows, chosen] - here.V[rows]
+    chosen, follow = here.named[rows], following(here, rows)
     usual = here.usual[rows]
     total = here.m[rows].sum(axis=1)
-    advantage = here.took_mean[rows, chosen] - here.V[rows]
-    low, high = advantage_interval(here, rows, chosen)
+    low, high = follow.interval()
     return Table(
         {
             "state": [here.states[s] for s in rows],
             "usual": [usual_words(here, s) for s in rows],
             "usual_share": (here.m[rows, usual] / total).tolist(),
-            "suggested": [here.actions[a] for a in chosen],
+            "suggested": [suggested_words(here, s) for s in rows],
             **sure_columns(here, rows, chosen),
-            here.terms.counted: here.n[rows, chosen].tolist(),
-            "others": (total - here.m[rows, chosen]).tolist(),
-            "value": here.Q[rows, chosen].tolist(),
+            here.terms.counted: follow.n.tolist(),
+            "others": follow.others.tolist(),
+            "value": follow.value.tolist(),
             "value_usual": here.V[rows].tolist(),
-            "rule_difference": difference.tolist(),
-            "advantage": advantage.tolist(),
+            "rule_difference": (follow.value - here.V[rows]).tolist(),
+            "advantage": (follow.mean - here.V[rows]).tolist(),
             "low": low.tolist(),
             "high": high.tolist(),
-            "gamma_point": hidden_point(here, rows, chosen).tolist(),
-            "planned": here.planned[rows, chosen].tolist(),
+            "gamma_point": hidden_point(follow).tolist(),
+            "planned": follow.planned.tolist(),
         },
         caption=many(rows, what),
         note=_note(here, rows, chosen) if len(rows) else "",
@@ -111,9 +171,12 @@ def change_rows(here: Decisions, rows: NDArray[np.int64], what: str) -> Table:
 
 def _note(here: Decisions, rows: NDArray[np.int64], chosen: NDArray[np.int32]) -> str:
     """What must be known to read the table of these rows."""
+    named = here.choice[rows] >= 0
+    rows, chosen, every = rows[named], chosen[named], rows
     short = here.V[rows] - here.planned[rows, chosen]
     below = bool((short > rounding(here, rows)[:, 0]).any())
-    mixture = [MIXTURE] if here.divided[rows].any() else []
+    mixture = [MIXTURE] if here.divided[every].any() else []
+    mixture += [str(OTHERWISE)] if len(rows) < len(every) else []
     if here.estimates is not None:
         return "\n".join([*mixture, sure_note(here), LOOK, HIDDEN])
     credited = [] if here.terms.credit is None else [credit_note(here.terms.credit)]
@@ -131,8 +194,9 @@ class Explanation:
 
     Attributes:
         state: The state asked about.
-        kind: "change", "confirmation" or "defer".
-        suggested: The suggested action, or None where it defers.
+        kind: "change", "confirmation", "avoid" or "defer".
+        suggested: The suggested action, "not" an action where it says what to avoid, or None where
+            it defers.
         reason: One sentence.
         episodes: n(s), training trajectories that visited the state.
         value: V̂(s), or None where it was never visited.
@@ -175,6 +239,8 @@ class Explanation:
 
 def _verdict(here: Decisions, s: int, a: int) -> str:
     """Suggested, allowed, not approved, or the first condition of the rule that (s, a) fails."""
+    if a == here.avoid[s]:
+        return "to be avoided"
     if here.allowed[s, a]:
         if here.terms.approved and here.choice[s] < 0:
             return "allowed by the evidence, not approved"
@@ -201,7 +267,7 @@ def explain_at(here: Decisions, s: int, state: Label) -> Explanation:
     """Explain decision number `s`; `state` is what the state is called."""
     if not here.seen[s]:
         return Explanation(state, "defer", None, here.terms.unseen, 0, None, NONE)
-    chosen, kind = int(here.choice[s]), Kind(here.kind[s]).word
+    kind = Kind(here.kind[s]).word
     seen = [a for a in range(len(here.actions)) if here.n[s, a] > 0]
     total = int(here.m[s].sum())
     low, high = advantage_interval(here, s, seen)
@@ -234,7 +300,7 @@ def explain_at(here: Decisions, s: int, state: Label) -> Explanation:
     return Explanation(
         state=state,
         kind=kind,
-        suggested=here.actions[chosen] if chosen >= 0 else None,
+        suggested=suggested_words(here, s) if here.speaks[s] else None,
         reason=reason(here, s),
         episodes=total,
         value=float(here.V[s]),
@@ -259,6 +325,8 @@ def reason(here: Decisions, s: int) -> str:
     chosen, kind = int(here.choice[s]), Kind(here.kind[s]).word
     if here.reasons is not None:
         return str(here.reasons[s])
+    if here.avoid[s] >= 0:
+        return warned_words(here, s)
     if chosen < 0:
         return silences(here)[int(why_silent(here, np.array([s]))[0])]
     in_credit = "" if here.terms.credit is None else f" in credit (λ = {here.terms.credit:g})"
@@ -275,6 +343,24 @@ def reason(here: Decisions, s: int) -> str:
         return f"{did}; {divided_words(shares_at(here, s))}."
     share = here.m[s].max() / here.m[s].sum()
     return f"{did}; usually done is {usual_words(here, s)} ({100 * share:.0f} %)."
+
+
+# -- what is to be avoided -------------------------------------------------------------------------
+
+OTHERWISE = say(
+    "not an action: anything else, in the proportions in which usual practice does the rest."
+)
+
+
+def warned_words(here: Decisions, s: int) -> str:
+    """Why the policy warns of an action in its state number `s`, in one sentence."""
+    follow, action = following(here, s), here.actions[here.avoid[s]]
+    return (
+        f"{action} was taken by {int(follow.others):,} of "
+        f"{many(int(follow.took + follow.others), here.terms.counted)} at their first visit and "
+        f"ended {float(follow.others_mean - follow.mean):+.3f} against whatever else was done; no "
+        "single one of the others is surely the best."
+    )
 
 
 # -- what is usually done in a state, in words; or that practice is divided there ------------------
@@ -380,15 +466,12 @@ HIDDEN = (
 )
 
 
-def hidden_point(here: Decisions, s: Any, a: Any) -> Any:
-    """Γ* of A(s,a) as estimated: exact for outcomes in two values, else the least that it is.
+def hidden_point(do: Doing) -> Any:
+    """Γ* of an advantage as estimated: exact for outcomes in two values, else the least that it is.
 
     `dprl._core.inference` has the reasons.
     """
-    return breakdown_of_moments(
-        here.took_mean[s, a], here.took_sd[s, a], here.others_mean[s, a], here.lowest[s],
-        here.highest[s],
-    )  # fmt: skip
+    return breakdown_of_moments(do.mean, do.sd, do.others_mean, do.low, do.high)
 
 
 # -- what is said of credit in place of returns (`dprl.evidence.excursions`)
@@ -645,6 +728,19 @@ def conditions_of(parameters: Mapping[str, Any], provenance: Mapping[str, Any]) 
         ),
     }  # fmt: skip
     words.append(cut.get(str(parameters.get("cut")), "") if n else "")
+    circling = int(provenance.get("circles") or 0)
+    if circling:
+        words.append(
+            say_many(
+                "In {n:,} state the policy defers because, without discount, what would be "
+                "suggested there never comes to an end; a gamma below 1 (0.999, say) gives it a "
+                "value.",
+                "In {n:,} states the policy defers because, without discount, what would be "
+                "suggested there never comes to an end; a gamma below 1 (0.999, say) gives it a "
+                "value.",
+                circling,
+            )
+        )
     if "n_sites" in provenance:
         words += [note for note in provenance.get("notes", ()) if isinstance(note, str)]
     return tuple(sentence for sentence in words if sentence)

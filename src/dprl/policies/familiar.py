@@ -14,7 +14,8 @@ Fewer than one step in ten known is an error, fewer than half a warning.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,7 +23,8 @@ from numpy.typing import NDArray
 
 from dprl._core.words import either, option, say, worded
 from dprl.errors import LogError
-from dprl.logs.log import Log
+from dprl.logs.encoding.encoder import encoded_like
+from dprl.logs.log import Label, Log, label_key
 from dprl.logs.source import Chunk, Source
 
 TOO_FEW, FEW = 0.1, 0.5
@@ -30,6 +32,36 @@ TOO_FEW, FEW = 0.1, 0.5
 
 
 Known: TypeAlias = tuple[int, int, int, int]
+
+
+def like_policy(policy: Any, log: Log) -> Log:
+    """The log with its states as the policy takes them, and labels as the policy calls them.
+
+    A rare label ("4x" among 1, 2, 3) makes the labels of one file text, and those of the next are
+    numbers: labels that are one number are one label (`label_key`).
+    """
+    log = encoded_like(log, getattr(policy, "provenance", {}).get("columns", {}))
+    own = getattr(getattr(policy, "space", None), "states", ()) if log.state is not None else ()
+    labels = {
+        "actions": _called(log.actions, getattr(policy, "actions", ())),
+        "states": _called(log.states, own),
+    }
+    changed: dict[str, Any] = {
+        name: new for name, new in labels.items() if new is not getattr(log, name)
+    }
+    return replace(log, **changed) if changed else log
+
+
+def _called(labels: tuple[Label, ...], own: Sequence[Label]) -> tuple[Label, ...]:
+    """Labels as they are called in `own`, where one there is the same number; each stays one."""
+    have = set(own)
+    if have.issuperset(labels):
+        return labels
+    known = {label_key(label): label for label in own}
+    if len(known) < len(have):
+        return labels
+    called = tuple(x if x in have else known.get(label_key(x), x) for x in labels)
+    return called if called != labels and len(set(called)) == len(called) else labels
 
 
 def check_familiar(policy: Any, log: Log | Source) -> tuple[str, ...]:

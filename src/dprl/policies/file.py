@@ -83,8 +83,14 @@ def unpack(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any], Arrays]:
     content: Path | io.BytesIO = source
     key = os.environ.get(REQUIRED_KEYS, "").strip()
     if key:
-        from dprl.policies.signature import PublicKey, verify
+        from dprl.policies.signature import LINE, PublicKey, verify
 
+        if not LINE.fullmatch(key) and not os.path.isabs(key):
+            raise PolicyError(
+                f"{REQUIRED_KEYS} must be a key, or the whole path of its file.",
+                repr(key),
+                "A file in the folder in which a command runs may be anybody's.",
+            )
         try:
             content = io.BytesIO(source.read_bytes())
         except OSError as error:

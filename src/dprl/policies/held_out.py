@@ -3,8 +3,8 @@ r"""HeldOut: a policy meets a log that it was not made from.
 Whoever judges a policy on other episodes (evaluation, comparison, sweep, bounds, certificates,
 reports) begins in the same way, and this is that beginning, once:
 
-1. the log gets the states that the policy takes (`encoded_like`); the rows of a log in parts, on
-   disk or on a cluster, are brought together first, as codes and numbers (`rows_of`);
+1. the log gets the states and labels that the policy takes (`like_policy`); the rows of a log in
+   parts, on disk or on a cluster, are brought together first, as codes and numbers (`rows_of`);
 2. gamma and the treatment of cut episodes are as given, or the policy's own;
 3. a log that the policy was made or chosen from is refused, and so is a log of something else;
 4. cut episodes are treated, and the rows that are left remember where they were;
@@ -36,12 +36,11 @@ from dprl._core.words import option, worded
 from dprl.errors import ParameterError, PolicyError
 from dprl.evidence.behavior import Behavior
 from dprl.logs.censoring import treat_cut
-from dprl.logs.encoding.encoder import encoded_like
 from dprl.logs.log import Label, Log, check_log
 from dprl.logs.overlap import refuse_seen
 from dprl.logs.source import Chunk, Source, as_source, check_claim
-from dprl.policies.familiar import check_familiar
-from dprl.policies.protocol import Kind, Policy, as_policy
+from dprl.policies.familiar import check_familiar, like_policy
+from dprl.policies.protocol import Policy, as_policy, without
 
 Rows: TypeAlias = NDArray[np.int64] | slice
 
@@ -94,19 +93,26 @@ def rows_of(log: Any) -> Log:
     if isinstance(log, Log):
         check_log(log)
         return log
-    source = as_source(log)
+    whole = rows_together(as_source(log))
+    labels = whole.episodes
+    order = np.array(sorted(range(len(labels)), key=labels.__getitem__), np.int64)
+    return whole.in_order(order)
+
+
+def rows_together(source: Source) -> Log:
+    """The rows of a log, wherever they are, without their times, in the order of its chunks."""
     by_group = source.reduce(_Rows())
     logs = [by_group.pop(first) for first in sorted(by_group)]
-    facts, labels = source.facts, [e for part in logs for e in part.episodes]
+    facts = source.facts
     before = np.cumsum([0, *(len(part.groups) for part in logs[:-1])])
     columns: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in logs])
         for name in COLUMNS
         if getattr(logs[0], name) is not None
     }
-    whole = Log(
+    return Log(
         starts=np.concatenate(([0], np.cumsum(np.concatenate([part.lengths for part in logs])))),
-        episodes=tuple(labels),
+        episodes=tuple(e for part in logs for e in part.episodes),
         group=np.concatenate([n + part.group for n, part in zip(before, logs, strict=True)]),
         groups=tuple(g for part in logs for g in part.groups),
         actions=facts.actions,
@@ -116,14 +122,6 @@ def rows_of(log: Any) -> Log:
         columns=facts.columns,
         **columns,
     )
-    del logs, columns
-    order = np.array(sorted(range(len(labels)), key=labels.__getitem__), np.int64)
-    return whole.in_order(order)
-
-
-def like_policy(policy: Any, log: Log) -> Log:
-    """The log with its states as the policy takes them."""
-    return encoded_like(log, getattr(policy, "provenance", {}).get("columns", {}))
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,7 +222,10 @@ class HeldOut:
     @cached_property
     def acts(self) -> PolicyAtSteps:
         """What the policy does at the steps that are left."""
-        return acts(self.policy, self.treated)
+        found = acts(self.policy, self.treated)
+        if found.avoid is None:
+            return found
+        return found.with_practice(self.behavior.table, self.behavior.row[self.rows])
 
     @cached_property
     def behavior(self) -> Behavior:
@@ -273,6 +274,8 @@ class PolicyAtSteps:
         actions: The A' action labels.
         divided: bool (M,), true where the policy itself records that practice is divided. Default
             None: it does not know usual practice.
+        avoid: int64 (M,), the action that it warns of, where it names none to take; -1 elsewhere.
+            Default None: it warns of nothing.
     """
 
     pi: Floats
@@ -281,11 +284,49 @@ class PolicyAtSteps:
     row: NDArray[np.int64]
     actions: tuple[Label, ...]
     divided: Bools | None = None
+    avoid: NDArray[np.int64] | None = None
 
     @property
     def suggested(self) -> NDArray[np.int64]:
-        """int64 (M,): the most probable action (the first, if several are); -1 where it defers."""
-        return np.where(self.acts, self.pi.argmax(axis=1), -1)
+        """int64 (M,): the most probable action (the first, if several are), or the one it warns of.
+
+        -1 where it defers.
+        """
+        likely = np.where(self.acts, self.pi.argmax(axis=1), -1)
+        return likely if self.avoid is None else np.where(self.avoid >= 0, self.avoid, likely)
+
+    @property
+    def warned(self) -> Bools:
+        """bool (N,): the steps at which it says what to avoid."""
+        if self.avoid is None:
+            return np.zeros(len(self.row), bool)
+        return np.asarray(self.avoid[self.row] >= 0)
+
+    def with_practice(self, practice: Floats, row: NDArray[np.int64]) -> PolicyAtSteps:
+        """The same, π = b / (1 - b_a) where the policy warns of an action a.
+
+        Such rows are told apart by what usual practice does there.
+
+        Args:
+            practice: float64 (M', A), what usual practice does.
+            row: int64 (N,), its row at each step.
+        """
+        assert self.avoid is not None  # else nothing is asked of practice
+        steps = np.flatnonzero(self.avoid[self.row] >= 0)
+        key = self.row[steps] * len(practice) + row[steps]
+        keys, place = np.unique(key, return_inverse=True)
+        mine, theirs = np.divmod(keys, len(practice))
+        pi = np.zeros((len(keys), self.pi.shape[1]))
+        pi[:, : practice.shape[1]] = practice[theirs]
+        own = self.row.copy()
+        own[steps] = len(self.pi) + place
+        more: dict[str, Any] = {
+            name: None if given is None else np.concatenate((given, given[mine]))
+            for name in ("acts", "changed", "divided", "avoid")
+            for given in (getattr(self, name),)
+        }
+        pi = np.concatenate((self.pi, without(pi, self.avoid[mine])))
+        return replace(self, pi=pi, row=own, **more)
 
     def changes(self, practice: Floats, row: NDArray[np.int64]) -> tuple[Bools, Bools]:
         """bool (N,), twice: where the policy changes usual practice, and where that is divided.
@@ -308,18 +349,24 @@ def acts(policy: Policy, log: Log) -> PolicyAtSteps:
     columns = [place[label] for label in policy.actions]
     states, row = policy.space.of_log(log)
     parts = [_decided(policy, states[i : i + AT_ONCE]) for i in range(0, len(states), AT_ONCE)]
-    pi, acting, changed, divided = (np.concatenate(part) for part in zip(*parts, strict=True))
+    pi, acting, changed, divided, avoid = (
+        np.concatenate(part) for part in zip(*parts, strict=True)
+    )
     wide = np.zeros((len(pi), len(actions)))
-    wide[:, columns] = np.where(acting[:, None], pi, 0.0)
+    wide[:, columns] = np.where((acting & (avoid < 0))[:, None], pi, 0.0)
     if not policy.knows_practice:
         return PolicyAtSteps(wide, acting, None, row, actions)
-    return PolicyAtSteps(wide, acting, changed, row, actions, divided)
+    warned = np.append(columns, -1)[avoid] if (avoid >= 0).any() else None
+    return PolicyAtSteps(wide, acting, changed, row, actions, divided, warned)
 
 
-def _decided(policy: Policy, states: Any) -> tuple[Floats, Bools, Bools, Bools]:
-    """π (k, A) in the policy's order; where it acts, changes practice, finds it divided, (k,)."""
+def _decided(policy: Policy, states: Any) -> tuple[NDArray[Any], ...]:
+    """π (k, A) in the policy's order; where it acts, changes practice, finds it divided, (k,).
+
+    The last is the action it warns of, -1 where none.
+    """
     here = policy.at(states)
-    return here.pi, here.choice >= 0, here.kind == Kind.CHANGE, here.divided
+    return here.pi, here.speaks, here.changes, here.divided, here.avoid
 
 
 def _check(policy: Policy, log: Log) -> None:

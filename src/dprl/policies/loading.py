@@ -6,11 +6,12 @@ import os
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from dprl.errors import ParameterError, PolicyError
-from dprl.logs.encoding.encoder import encoded_like, encoding_of
+from dprl.logs.encoding.encoder import encoding_of
 from dprl.logs.roles import NAMES, REQUIRED
 from dprl.policies import file as archive
 from dprl.policies.cells import CellPolicy
 from dprl.policies.confident import ConfidentPolicy  # noqa: F401  (a kind that files hold)
+from dprl.policies.familiar import like_policy
 from dprl.policies.neighbors import NeighborPolicy
 from dprl.policies.rules.policy import RulePolicy
 from dprl.policies.stochastic import NetworkPolicy, StochasticPolicy
@@ -92,7 +93,7 @@ def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -
     from dprl.logs._io import read  # acting on a policy needs no reader of logs
 
     log = read(files, **reading_like(policy, files, **named), progress=progress)
-    return encoded_like(log, policy.provenance.get("columns", {}))
+    return like_policy(policy, log)
 
 
 def reading_like(policy: Any, files: list[str], **named: Any) -> dict[str, Any]:

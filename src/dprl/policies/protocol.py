@@ -11,7 +11,7 @@ import functools
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -31,7 +31,7 @@ from dprl._core.arrays import Floats, Ints
 from dprl._core.practice import is_divided, unusual
 from dprl._core.words import either, say, worded
 from dprl.errors import PolicyError
-from dprl.logs.log import Label, Log
+from dprl.logs.log import DEFERRAL, Label, Log
 from dprl.policies.spaces import FeatureSpace, LabelSpace, Space
 
 if TYPE_CHECKING:
@@ -57,23 +57,51 @@ if TYPE_CHECKING:
 class Defer(enum.Enum):
     """The answer of a policy that has nothing to add: do what you would have done."""
 
-    DEFER = "DEFER"
+    DEFER = DEFERRAL
 
     def __repr__(self) -> str:
-        return "DEFER"
+        return DEFERRAL
 
     __str__ = __repr__
 
 
 DEFER: Final = Defer.DEFER
-Answer: TypeAlias = Label | Defer
+
+
+@dataclass(frozen=True)
+class Avoid:
+    """The answer of a policy that warns of one action: anything but this.
+
+    The policy that it stands for is b / (1 - b_a): whoever would have done it does something else,
+    in the proportions in which usual practice does the rest.
+
+    Attributes:
+        action: The label of the action.
+
+    Example:
+        >>> import dprl
+        >>> print(dprl.Avoid("wait"))
+        not wait
+    """
+
+    action: Label
+
+    def __str__(self) -> str:
+        return say("not {action}", action=str(self.action))
+
+    def __repr__(self) -> str:
+        return f"Avoid({self.action!r})"
+
+
+Answer: TypeAlias = Label | Defer | Avoid
 
 
 class Kind(enum.IntEnum):
     """What a decision is, compared with usual practice.
 
     DEFER: no action is named. CONFIRM: the usual action is named. CHANGE: another one is. UNKNOWN:
-    an action is named, and the policy keeps no record of what is usually done there.
+    an action is named, and the policy keeps no record of what is usually done there. AVOID: an
+    action is named that is not to be taken.
 
     Example:
         >>> import dprl
@@ -87,11 +115,12 @@ class Kind(enum.IntEnum):
     CONFIRM = 1
     CHANGE = 2
     UNKNOWN = 3
+    AVOID = 4
 
     @property
     def word(self) -> str:
         """As people, files and JSON say it."""
-        return ("defer", "confirmation", "change", "unknown")[self]
+        return ("defer", "confirmation", "change", "unknown", "avoid")[self]
 
 
 def unit_of(provenance: Mapping[str, Any]) -> str:
@@ -191,8 +220,8 @@ class Decisions:
     Attributes:
         states: The k states: labels as they were asked about, or numbers 0 to k - 1.
         actions: Action labels, A of them.
-        choice: int32 (k,), the code of the action it names; -1 where it defers.
-        pi: float64 (k, A), the probability of each action; NaN where it defers.
+        choice: int32 (k,), the code of the action it names; -1 where it names none.
+        pi: float64 (k, A), the probability of each action; NaN where it names none.
         terms: On which terms it decides.
         allowed: bool (k, A), the pairs that passed the rule (Eq. 1).
         n: int64 (k, A), trajectories that contain the pair.
@@ -211,6 +240,8 @@ class Decisions:
             Default None.
         reasons: Texts (k,), why it answers so, of a policy that says it in words of its own.
             Default None: the evidence says it.
+        avoid: int32 (k,), the code of the action it warns of, where it names none to take; -1
+            elsewhere. Default empty: -1 everywhere.
 
     Example:
         >>> import dprl
@@ -242,6 +273,11 @@ class Decisions:
     planned: Floats
     estimates: Estimates | None = None
     reasons: NDArray[Any] | None = None
+    avoid: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+
+    def __post_init__(self) -> None:
+        if len(self.avoid) != len(self.choice):
+            object.__setattr__(self, "avoid", np.full(len(self.choice), -1, np.int32))
 
     @classmethod
     def of(
@@ -350,19 +386,56 @@ class Decisions:
         change = unusual(self.m)[np.arange(len(self.choice)), self.choice]
         kind = np.where(change, Kind.CHANGE, Kind.CONFIRM)
         kind = np.where(self.seen, kind, Kind.UNKNOWN)
-        return _read_only(np.where(self.choice < 0, Kind.DEFER, kind).astype(np.int8))
+        kind = np.where(self.choice < 0, Kind.DEFER, kind)
+        return _read_only(np.where(self.avoid >= 0, Kind.AVOID, kind).astype(np.int8))
+
+    @functools.cached_property
+    def changes(self) -> NDArray[np.bool_]:
+        """bool (k,): it changes usual practice, by what to take or by what to avoid."""
+        return _read_only(np.isin(self.kind, (Kind.CHANGE, Kind.AVOID)))
+
+    @functools.cached_property
+    def speaks(self) -> NDArray[np.bool_]:
+        """bool (k,): it names an action, to take or to avoid."""
+        return _read_only((self.choice >= 0) | (self.avoid >= 0))
 
     @functools.cached_property
     def differs(self) -> NDArray[np.bool_]:
         """bool (k,): it speaks, and some trajectory of the training log did otherwise there."""
-        otherwise = (self.n > 0).sum(axis=1) > (self.n[np.arange(len(self.n)), self.choice] > 0)
-        return _read_only((self.choice >= 0) & otherwise)
+        rows = np.arange(len(self.n))
+        otherwise = (self.n > 0).sum(axis=1) > (self.n[rows, self.choice] > 0)
+        warned = self.n[rows, self.avoid] > 0
+        return _read_only(np.where(self.choice >= 0, otherwise, (self.avoid >= 0) & warned))
 
-    def answers(self) -> list[Answer]:
-        """The action it names at each state, or DEFER.
+    @functools.cached_property
+    def named(self) -> NDArray[np.int32]:
+        """int32 (k,): the code of the action it names, to take or to avoid; -1 where none."""
+        return _read_only(np.where(self.choice >= 0, self.choice, self.avoid))
+
+    def followed(self, action: Ints) -> NDArray[np.bool_]:
+        """bool (k,): whether these actions (codes) do what it says; true where it says nothing.
+
+        Args:
+            action: int (k,), the code of what was done at each state.
 
         Returns:
-            A list of k action labels or DEFER, in the order of `states`.
+            True for the action that it names, and for any but the one it warns of.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.at(["fever", "stable"]).followed(np.array([3, 3])).tolist()
+            [False, True]
+        """
+        took = np.asarray(action) == self.named
+        return np.asarray(np.where(self.choice >= 0, took, (self.avoid < 0) | ~took))
+
+    def answers(self) -> list[Answer]:
+        """The action it names at each state, what to avoid there, or DEFER.
+
+        Returns:
+            A list of k action labels, `Avoid` or DEFER, in the order of `states`.
 
         Example:
             >>> import dprl
@@ -371,15 +444,17 @@ class Decisions:
             >>> policy.at(["fever", "stable"]).answers()
             ['antibiotics', DEFER]
         """
-        return [self.actions[a] if a >= 0 else DEFER for a in self.choice.tolist()]
+        return answers_of(self.actions, self.choice, self.avoid)
 
     def probabilities(self, *, behavior: Floats | None = None) -> Floats:
         """The probability π(a|s) of each action; where it defers, what usual practice does.
 
+        Where it warns of an action, the others have the shares that usual practice gives them.
+
         Args:
             behavior: float64 (k, A), the probabilities of usual practice at these states, used
-                where the policy defers. Default None: the share of training trajectories that took
-                each action at their first visit; NaN where a state was never seen.
+                where the policy names no action. Default None: the share of training trajectories
+                that took each action at their first visit; NaN where a state was never seen.
 
         Returns:
             float64 (k, A); each row sums to 1, or is NaN.
@@ -401,8 +476,9 @@ class Decisions:
             result = np.array(behavior, dtype=np.float64)
             if result.shape != self.pi.shape:
                 raise PolicyError(f"behavior must have shape {self.pi.shape}; got {result.shape}.")
-        speaks = self.choice >= 0
+        speaks, warns = self.choice >= 0, np.flatnonzero(self.avoid >= 0)
         result[speaks] = self.pi[speaks]
+        result[warns] = without(result[warns], self.avoid[warns])
         return np.asarray(result)
 
     def at(self, rows: Ints, states: Sequence[Any]) -> Decisions:
@@ -432,7 +508,8 @@ class Decisions:
             result[inside] = array[rows[inside]]
             return result
 
-        parts: dict[str, Any] = {name: taken(name) for name in ("choice", "pi", *PAIRS, *STATES)}
+        names = ("choice", "avoid", "pi", *PAIRS, *STATES)
+        parts: dict[str, Any] = {name: taken(name) for name in names}
         if self.estimates is not None:
             parts["estimates"] = self.estimates.at(np.asarray(rows))
         if self.reasons is not None:
@@ -451,7 +528,26 @@ STATES = {"V": "float64", "lowest": "float64", "highest": "float64"}
 
 def empty(name: str) -> Any:
     """What stands in an array of `Decisions` where nothing is known."""
-    return {"choice": -1, "allowed": False, "n": 0, "m": 0}.get(name, np.nan)
+    return {"choice": -1, "avoid": -1, "allowed": False, "n": 0, "m": 0}.get(name, np.nan)
+
+
+def answers_of(actions: Sequence[Label], choice: NDArray[Any], avoid: NDArray[Any]) -> list[Answer]:
+    """Codes of actions to take (k,), and to avoid, as answers."""
+    return [
+        actions[a] if a >= 0 else Avoid(actions[b]) if b >= 0 else DEFER
+        for a, b in zip(choice.tolist(), avoid.tolist(), strict=True)
+    ]
+
+
+def without(practice: Floats, avoid: NDArray[Any]) -> Floats:
+    """b / (1 - b_a), float64 (k, A): the shares of the other actions where one (k,) is avoided.
+
+    Where practice does nothing else there are no shares to go by, and it stays as it is.
+    """
+    rest = practice.copy()
+    rest[np.arange(len(rest)), avoid] = 0.0
+    total = rest.sum(axis=1, keepdims=True)
+    return np.where(total == 0, practice, rest / np.where(total == 0, 1.0, total))
 
 
 def pi_of(choice: NDArray[Any], n_actions: int) -> Floats:
@@ -543,14 +639,14 @@ class Policy(Protocol):
         """
 
     def act(self, states: Any) -> Any:
-        """The action for each state, or DEFER.
+        """The action for each state, what to avoid there, or DEFER.
 
         Args:
             states: The states, as the policy's `space` takes them: k labels, or (k, d) features; or
                 a single one.
 
         Returns:
-            A list of k action labels or DEFER; for a single state, a single answer.
+            A list of k action labels, `Avoid` or DEFER; for a single state, a single answer.
 
         Example:
             >>> import dprl

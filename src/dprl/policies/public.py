@@ -34,6 +34,7 @@ FACTS = (
 PARTS = {
     "sweep": ("settings", "rule", "words", "estimator"),
     "approved": ("changes", "of", "needs"),
+    "rules": ("whole",),
 }
 """What of a provenance names nobody. Whatever is not listed here is left out."""
 

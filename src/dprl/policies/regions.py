@@ -516,7 +516,7 @@ def at_states(
 ) -> list[Situation]:
     """One situation per changed state, the surest first; codes (N,): the state of each step."""
     situations = []
-    for s in surest_first(here, np.flatnonzero(here.kind == Kind.CHANGE)).tolist():
+    for s in surest_first(here, np.flatnonzero(here.changes)).tolist():
         rows = np.flatnonzero(codes == s)
         situations.append(
             Situation(words(s, rows), here.states[s], None, typical(s), rows, rows, 1.0, here, s)

@@ -16,6 +16,7 @@ import binascii
 import hashlib
 import hmac
 import os
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +32,10 @@ PLAIN, HASHED, SCRYPT, BLAKE = b"Ed", b"ED", b"Sc", b"B2"
 UNTRUSTED, TRUSTED = "untrusted comment: ", "trusted comment: "
 LONGEST = 1 << 14
 """Bytes that a key or a signature file may have."""
+
+
+LINE = re.compile(r"RW[A-Za-z0-9+/=]{30,}")
+"""What looks like a public key, whole or damaged."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +57,13 @@ class PublicKey:
 
     @classmethod
     def read(cls, given: str | os.PathLike[str]) -> PublicKey:
-        """A key from a file that minisign wrote (.pub), or from its line of base64 itself."""
+        """A key from a file that minisign wrote (.pub), or from its line of base64 itself.
+
+        What looks like a line is never the name of a file, which anybody may have put there.
+        """
         text = os.fspath(given)
-        if len(text) == 56 and text.startswith("RW") and not Path(text).exists():
-            raw = _decoded(text, "the key", 42)
+        if LINE.fullmatch(text.strip()):
+            raw = _decoded(text.strip(), "the key", 42)
         else:
             raw = _decoded(_lines(Path(text), "public key")[1], text, 42)
         if raw[:2] != PLAIN:

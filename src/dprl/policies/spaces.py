@@ -73,10 +73,15 @@ class LabelSpace:
 
         A missing one is -1 too, unless it has a label of its own.
 
-        A label of another type than the training labels is refused: it would be unknown for ever,
-        without a word.
+        Labels of another type than the training labels are refused if none is known: they would be
+        unknown for ever, without a word.
         """
-        return np.array([self._code(state) for state in states], np.int64)
+        given = list(states)
+        codes = np.array([self._code(state) for state in given], np.int64)
+        if not (codes >= 0).any():
+            for state in given:
+                self._refuse_other_type(state)
+        return codes
 
     def _code(self, state: Any) -> int:
         if self.fold and self.encoding is None:
@@ -85,17 +90,20 @@ class LabelSpace:
             return self._codes.get(self.gone, -1)
         if _missing(state):
             return -1
+        if not isinstance(state, str) and not _is_whole(state):
+            self._refuse_other_type(state)
+        return self._codes.get(state, -1)
+
+    def _refuse_other_type(self, state: Any) -> None:
+        """Refuse a label of another type than the training labels."""
         text = bool(self.states) and isinstance(self.states[0], str)
-        whole = isinstance(state, int | np.integer | np.bool_) or (
-            isinstance(state, float | np.floating) and float(state).is_integer()
-        )
-        if self.states and not (isinstance(state, str) if text else whole):
+        right = isinstance(state, str) if text else _is_whole(state)
+        if self.states and not right and not _missing(state):
             raise PolicyError(
                 f"this policy's states are {'text' if text else 'whole numbers'}; got {state!r}.",
                 f"its states look like {', '.join(map(repr, self.states[:3]))}",
                 "Give one label a state, in the type it had when the policy was fitted.",
             )
-        return self._codes.get(state, -1)
 
     def of_log(self, log: Log) -> tuple[Sequence[Any], Ints]:
         """The different states of a log, and which of them each step is in, int64 (N,)."""
@@ -107,6 +115,12 @@ class LabelSpace:
     def words(self, state: Label) -> Label:
         """A state as explanations name it."""
         return state
+
+
+def _is_whole(state: Any) -> bool:
+    if isinstance(state, float | np.floating):
+        return float(state).is_integer()
+    return isinstance(state, int | np.integer | np.bool_)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import InitVar, dataclass
 from typing import Any, ClassVar, NoReturn, Protocol
 
 import numpy as np
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from dprl._core.arrays import Floats
 from dprl._core.table import Table
 from dprl.errors import PolicyError
-from dprl.logs.log import Label
-from dprl.policies.base import METRIC, PolicyFields, Stored
+from dprl.logs.log import Label, Log
+from dprl.policies.base import METRIC, PolicyFields, Stored, origin_of_training
 from dprl.policies.explain import Explanation, explain_without_evidence, no_record
 from dprl.policies.protocol import Decisions, Terms
 from dprl.policies.spaces import FeatureSpace, LabelSpace, single_state
@@ -208,6 +208,8 @@ class StochasticPolicy(Stored):
         provenance: Digest and size of the training log, version of dprl.
         pi: float64 (S, A), π(a|s).
         certificate: What is proved about it, where it went through `dprl.gate`. Default None.
+        trained_on: Given when it is made, and kept in `provenance`: the log, or a list of all logs,
+            by which it was fitted or chosen; [] where none was. Default None: nothing is known.
 
     Example:
         >>> import dprl
@@ -221,8 +223,12 @@ class StochasticPolicy(Stored):
     ARRAYS: ClassVar[Mapping[str, str]] = {"pi": "float64 SA"}
 
     pi: NDArray[np.float64]
+    trained_on: InitVar[Log | Sequence[Log] | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, trained_on: Log | Sequence[Log] | None) -> None:
+        if trained_on is not None:
+            origin = {**origin_of_training(trained_on), **self.provenance}
+            object.__setattr__(self, "provenance", origin)
         super().__post_init__()
         inside = ((self.pi >= 0) & (self.pi <= 1 + 1e-9)).all()
         if not (inside and (np.abs(self.pi.sum(axis=1) - 1) <= 1e-9).all()):

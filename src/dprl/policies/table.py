@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 import numpy as np
@@ -25,12 +25,12 @@ from dprl.policies.base import Stored
 from dprl.policies.certificate import CLOSE
 from dprl.policies.explain import Explanation, change_rows, explain_at
 from dprl.policies.protocol import (
-    DEFER,
     PAIRS,
     STATES,
     Decisions,
     Kind,
     Terms,
+    answers_of,
     pi_of,
     rows_of,
 )
@@ -74,12 +74,16 @@ class Tabled(Stored, ABC):
         highest: float64 (S,), largest return at a first visit of s; NaN where never visited.
         planned: float64 (S, A), value of taking a now and following the plan after; NaN if not
             allowed. Equal to Q̂ where the learner did not plan.
+        avoid: int32 (S,), the code of the action to avoid where none is chosen, -1 elsewhere; None
+            where it avoids nothing.
     """
 
     knows_practice: ClassVar[bool] = True
+    OPTIONAL: ClassVar[tuple[str, ...]] = ("avoid",)
     ARRAYS: ClassVar[Mapping[str, str]] = {
         **{name: f"{dtype} S" for name, dtype in STATES.items()},
         "choice": "int32 S",
+        "avoid": "int32 S",
         "steps": "int64 S",
         **{name: f"{dtype} SA" for name, dtype in PAIRS.items()},
     }
@@ -101,18 +105,29 @@ class Tabled(Stored, ABC):
     lowest: NDArray[np.float64]
     highest: NDArray[np.float64]
     planned: NDArray[np.float64]
+    avoid: NDArray[np.int32] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if any((getattr(self, name) < 0).any() for name in ("n", "m", "steps")):
             self._refuse("a count is below 0")
-        if not ((self.choice >= -1) & (self.choice < max(len(self.actions), 1))).all():
-            self._refuse("'choice' names actions that do not exist")
+        named = {"choice": self.choice, **({} if self.avoid is None else {"avoid": self.avoid})}
+        for name, codes in named.items():
+            if not ((codes >= -1) & (codes < max(len(self.actions), 1))).all():
+                self._refuse(f"{name!r} names actions that do not exist")
         speaks = np.flatnonzero(self.choice >= 0)
         if not self.allowed[speaks, self.choice[speaks]].all():
             self._refuse("it chooses an action that is not allowed")
+        if self.avoid is not None and (self.avoid[speaks] >= 0).any():
+            self._refuse("it names an action to take and one to avoid in the same state")
         if self.certificate is not None:
-            issued = {self.states[s]: self.actions[self.choice[s]] for s in speaks}
+            here = self.decisions
+            speaks = np.flatnonzero(here.speaks)
+            followed = np.where(
+                here.choice >= 0, self.m[np.arange(len(self.m)), here.choice], self.m.sum(axis=1)
+            )  # trajectories that did as it says, at most
+            answers = here.answers()
+            issued = {self.states[s]: answers[s] for s in speaks}
             if issued != self.certificate.issued:
                 self._refuse("its certificate is about other suggestions")
             row_of = {row["state"]: row for row in self.certificate.rows}
@@ -121,10 +136,7 @@ class Tabled(Stored, ABC):
             if (
                 self.certificate.log != origin.get("log")
                 or self.certificate.gamma != self.parameters.get("gamma")
-                or any(
-                    row_of[self.states[s]]["n"] > self.m[s, self.choice[s]] and not whole
-                    for s in speaks
-                )
+                or any(row_of[self.states[s]]["n"] > followed[s] and not whole for s in speaks)
             ):
                 self._refuse("its certificate is about another log")
 
@@ -184,7 +196,8 @@ class Tabled(Stored, ABC):
         parts: dict[str, Any] = {name: getattr(self, name) for name in (*PAIRS, *STATES)}
         return Decisions(
             states=self.states, actions=self.actions, choice=self.choice,
-            pi=pi_of(self.choice, len(self.actions)), terms=self.terms, **parts,
+            pi=pi_of(self.choice, len(self.actions)), terms=self.terms,
+            avoid=np.full_like(self.choice, -1) if self.avoid is None else self.avoid, **parts,
         )  # fmt: skip
 
     @property
@@ -194,7 +207,7 @@ class Tabled(Stored, ABC):
 
     @property
     def kind(self) -> NDArray[np.int8]:
-        """int8 (S,): the `Kind` of the decision in each state: 0 defers, 1 confirms, 2 changes.
+        """int8 (S,): the `Kind` of each decision: 0 defers, 1 confirms, 2 changes, 4 avoids.
 
         Where two actions share the first place, or no action has half of the share, choosing any
         of them is a change.
@@ -209,13 +222,13 @@ class Tabled(Stored, ABC):
     @property
     def may_change(self) -> bool:  # type: ignore[override]
         """Whether it changes usual practice in some state."""
-        return bool((self.kind == Kind.CHANGE).any())
+        return bool(self.decisions.changes.any())
 
     @property
     def luck(self) -> Luck | None:
         """How far luck explains its changes; None if that is not recorded of these changes."""
         recorded = self.provenance.get("luck", {}).get("changes")
-        changes = int((self.kind == Kind.CHANGE).sum())
+        changes = int(self.decisions.changes.sum())
         another = recorded not in (None, changes) and "approved" not in self.provenance
         return None if another or not changes else super().luck  # another: made after the fit
 
@@ -259,11 +272,13 @@ class Tabled(Stored, ABC):
 
 def _wrong_choice(policy: Tabled) -> str:
     """Which suggestion its own counts and values do not allow, in words; '' if all are."""
+    need = max(1.0, policy.n_min)
+    if wrong := _wrong_warning(policy, need):
+        return wrong
     speaks = np.flatnonzero(policy.choice >= 0)
     if not len(speaks):
         return ""
     at = speaks, policy.choice[speaks]
-    need = max(1.0, policy.n_min)
     few = np.flatnonzero(policy.n[at] < need)
     if len(few):
         first = few[0]
@@ -293,6 +308,22 @@ def _wrong_choice(policy: Tabled) -> str:
     return ""
 
 
+def _wrong_warning(policy: Tabled, need: float) -> str:
+    """Which action it warns of although its counts and values do not show it; '' if none."""
+    warns = np.flatnonzero(policy.decisions.avoid >= 0)
+    at = warns, policy.decisions.avoid[warns]
+    took, others = policy.m[at], policy.m[warns].sum(axis=1) - policy.m[at]
+    with np.errstate(invalid="ignore"):
+        fine = (np.minimum(took, others) >= need) & (policy.took_mean[at] < policy.others_mean[at])
+    if fine.all():
+        return ""
+    first = int(np.flatnonzero(~fine)[0])
+    return (
+        f"it warns of {policy.actions[at[1][first]]!r} in state {policy.states[warns[first]]!r}, "
+        f"which {took[first]:,} took and {others[first]:,} did not, and they do not show it"
+    )
+
+
 def _where(policy: Tabled, s: int) -> str:
     return f"{policy.actions[policy.choice[s]]!r} in state {policy.states[s]!r}"
 
@@ -301,16 +332,16 @@ def summary_of(here: Decisions, steps: NDArray[np.int64]) -> dict[str, Any]:
     """The counts that describe decisions; steps (k,) of the training log at each of them."""
     total, kind = int(steps.sum()), here.kind
     deferred, confirmed, changed = (
-        float(steps[kind == k].sum()) / total if total else 0.0
-        for k in (Kind.DEFER, Kind.CONFIRM, Kind.CHANGE)
+        float(steps[inside].sum()) / total if total else 0.0
+        for inside in (kind == Kind.DEFER, kind == Kind.CONFIRM, here.changes)
     )
     return {
         "states": len(here),
         "actions": len(here.actions),
         "decision_points": int((kind != Kind.DEFER).sum()),
-        "changes": int((kind == Kind.CHANGE).sum()),
+        "changes": int(here.changes.sum()),
         "confirmations": int((kind == Kind.CONFIRM).sum()),
-        "divided": int((here.divided & (kind == Kind.CHANGE)).sum()),
+        "divided": int((here.divided & here.changes).sum()),
         "steps_deferred": deferred if total else 1.0,
         "steps_confirmed": confirmed,
         "steps_changed": changed,
@@ -336,6 +367,8 @@ def in_a_line(s: Mapping[str, Any], what: str) -> str:
         parts[-2] += f" ({s['divided']:,} where {DIVIDED})"
     acts, differs = 100 * s["steps_spoken"], 100 * s["steps_differ"]
     parts.append(f"acts on {acts:.1f} % of steps, differs from practice on {differs:.1f} %")
+    if s["steps_confirmed"] and s["steps_differ"] > s["steps_changed"] + 1e-9:
+        parts[-1] += " (a confirmation differs where practice takes the usual action not always)"
     return " · ".join(parts)
 
 
@@ -381,14 +414,15 @@ def limit_states(policy: T, states: Sequence[Label], **noted: Any) -> T:
     """The policy with its changes in these states only; `noted` goes into its provenance."""
     codes = LabelSpace(policy.states).codes(states)
     for label, code in zip(states, codes.tolist(), strict=True):
-        if code < 0 or policy.kind[code] != Kind.CHANGE:
+        if code < 0 or not policy.decisions.changes[code]:
             raise ParameterError(f"the policy changes nothing in state {label!r}.")
-    choice = np.full(len(policy.choice), -1, np.int32)
-    choice[codes] = policy.choice[codes]
+    choice, avoid = (np.full(len(policy.choice), -1, np.int32) for _ in range(2))
+    choice[codes], avoid[codes] = policy.choice[codes], policy.decisions.avoid[codes]
     proved = policy.certificate
     return replace(
         policy,
         choice=choice,
+        avoid=None if policy.avoid is None else avoid,
         planned=np.where(policy.allowed, policy.Q, np.nan),  # the plan it was part of is no more
         provenance=_noted(policy, noted),
         certificate=None if proved is None else proved.restricted(states),
@@ -440,6 +474,8 @@ class TablePolicy(Tabled):
         highest: float64 (S,), largest return at a first visit of s; NaN where never visited.
         planned: float64 (S, A), value of taking a now and following the plan after; NaN if not
             allowed. Equal to Q̂ where the learner did not plan.
+        avoid: int32 (S,), the code of the action to avoid where none is chosen, -1 elsewhere; None
+            where it avoids nothing. Default None.
         certificate: What is proved about it, where it went through `dprl.gate`. Default None.
 
     Example:
@@ -484,14 +520,14 @@ class TablePolicy(Tabled):
         return self.decisions.at(self.space.codes(column), column)
 
     def act(self, states: Label | Iterable[Label | None] | None) -> Any:
-        """The action for each state, or DEFER.
+        """The action for each state, what to avoid there, or DEFER.
 
         Args:
             states: A label, or a list or column of k labels. A state that is missing (None), or was
                 never seen in training, is deferred.
 
         Returns:
-            A list of k action labels or DEFER; for a single state, a single answer.
+            A list of k action labels, `dprl.Avoid` or DEFER; for a single state, a single answer.
 
         Raises:
             PolicyError: A label is of another type (text or number) than the training labels.
@@ -504,8 +540,10 @@ class TablePolicy(Tabled):
             'antibiotics'
         """
         column, single = self.space.read(states)
-        choice = np.append(self.choice, np.int32(-1))[self.space.codes(column)]
-        answers = [self.actions[a] if a >= 0 else DEFER for a in choice.tolist()]
+        codes = self.space.codes(column)
+        here = self.decisions
+        choice, avoid = (np.append(own, np.int32(-1))[codes] for own in (here.choice, here.avoid))
+        answers = answers_of(self.actions, choice, avoid)
         return answers[0] if single else answers
 
     def probabilities(
@@ -663,7 +701,7 @@ class TablePolicy(Tabled):
 
 def changes_of(here: Decisions) -> Table:
     """The table of changes; where there are only confirmations, its note says so."""
-    table = change_rows(here, np.flatnonzero(here.kind == Kind.CHANGE), "changes")
+    table = change_rows(here, np.flatnonzero(here.changes), "changes")
     confirmed = int((here.kind == Kind.CONFIRM).sum())
     if len(table) or not confirmed:
         return table

@@ -72,6 +72,10 @@ EXPERIMENTS = {
     "random-mdps": Entry(
         "contests", "Who improves on an expert in problems nobody chose.", maker="RANDOM_MDPS",
     ),
+    "claims": Entry(
+        "claims", "How often each claim is false, in worlds made to punish it.",
+        maker="on_worlds", options=("logs", "worlds", "claims"),
+    ),
     "confident": Entry("confident", "How often the confident learner's bound holds."),
     "rules": Entry(
         "rules", "How often rules are false, what they bring, and where they fail.",

@@ -78,7 +78,9 @@ def run(setting: Setting) -> list[Row]:
         mdp = make(dataset % 20) if make is random_mdp else make()
         log, usual = mdp.sample(setting["n"], seed=seed), mdp.value()
         for risk in RISKS:
-            learner = Confident(gamma=mdp.gamma, risk=risk, cut="terminal", check=False)
+            learner = Confident(
+                gamma=mdp.gamma, risk=risk, promise=False, cut="terminal", check=False
+            )
             policy = learner.fit(log)
             facts = policy.gain or {}
             plain = np.nan
@@ -100,7 +102,10 @@ def _hidden(setting: Setting, dataset: int, seed: int) -> list[Row]:
     log, rows = world.sample(setting["n"], seed=seed), []
     warned = not markov_check(log, world.gamma).ok
     for kind, options in KINDS.items():
-        policy = Confident(gamma=world.gamma, check=False, splits=0, **options).fit(log)
+        learner = Confident(
+            gamma=world.gamma, risk=0.01, promise=False, splits=0, check=False, **options
+        )
+        policy = learner.fit(log)
         gain = world.value(policy) - world.value()
         rows.append({
             "world": "delayed", "n": setting["n"], "dataset": dataset, "risk": 0.01, "kind": kind,

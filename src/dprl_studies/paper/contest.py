@@ -174,7 +174,8 @@ def compete(
                 notes = {"points": int((gated.decisions.kind > 0).sum()),
                          "changes": int((gated.decisions.kind == 2).sum())}  # fmt: skip
             case "Confident":
-                sure = Confident(cut=CUT, splits=0, check=False, **options).fit(log)
+                options |= {"promise": False, "splits": 0, "check": False}
+                sure = Confident(cut=CUT, **options).fit(log)
                 pi = mdp._matrix(sure)
                 notes = {"points": int((sure.kind > 0).sum()),
                          "changes": int((sure.kind == 2).sum())}  # fmt: skip

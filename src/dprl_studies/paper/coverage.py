@@ -121,12 +121,12 @@ def _policies(mdp: FiniteMDP, log: Log, A: Floats) -> list[Row]:
     """
     shared: dict[str, Any] = {"n_min": N_MIN, "gamma": mdp.gamma, "cut": CUT}
     learner = DPRLDiscrete(**shared)
-    ask: dict[str, Any] = {"value_range": VALUES[mdp.name], "delta": DELTA}
+    ask: dict[str, Any] = {"value_range": VALUES[mdp.name], "delta": DELTA, "avoid": False}
     contrast = learner.fit(log)
     gates = {
         "gate, swap-split": gate(learner, log, **ask),
         "gate, in-sample": gate(learner, log, mode="in-sample", states=mdp.states, **ask),
-        "gate, large-sample": gate(learner, log, grade="large-sample", delta=DELTA),
+        "gate, large-sample": gate(learner, log, grade="large-sample", delta=DELTA, avoid=False),
         "whole policy, proved": gate(learner, _with_chances(mdp, log), mode="policy", **ask),
         "whole policy, large-sample": gate(
             learner, log, mode="policy", grade="large-sample", delta=DELTA

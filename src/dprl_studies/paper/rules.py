@@ -116,7 +116,8 @@ def _told(policy: Any) -> Row:
     chosen = next(d for d in facts["divisions"] if d["seed"] == facts["division"])
     return {
         "issued": len(policy.rules), "proposed": len(facts["tested"]), "lam": chosen["lam"],
-        "stated": facts["whole"]["gain"], "stated_low": facts["whole"]["low"],
+        **{name: math.nan if facts["whole"][of] is None else facts["whole"][of]
+           for name, of in (("stated", "gain"), ("stated_low", "low"))},
         "words": " | ".join(f"{rule.words}: {rule.suggested}" for rule in policy.rules),
     }  # fmt: skip
 
@@ -380,7 +381,7 @@ def in_trial(rule: Rule, trial: Log) -> tuple[float, float, float]:
     X, at = np.asarray(trial.features), np.ones(trial.n_steps, bool)
     for condition in rule.conditions:
         at &= condition.holds(X[:, trial.feature_names.index(condition.feature)])
-    took = at & (trial.action == trial.actions.index(rule.suggested))
+    took = at & ((trial.action == trial.actions.index(rule.action)) != rule.avoids)
     others = at & ~took
     p, q = float(trial.reward[took].mean()), float(trial.reward[others].mean())
     low, high = newcombe(took.sum(), p, others.sum(), q)
@@ -465,8 +466,7 @@ def summary(rows: Rows) -> Table:
         "worst: the smallest; below usual: logs whose policy is worth less than usual practice; "
         "spoken: share of decisions with a suggestion; covered: share of tested rules whose "
         "interval holds what the whole trial says; stated above: share of logs in which the "
-        "lower end of what the rules state together (the first suggestion of an episode only) is "
-        "above the true gain of following all.",
+        "lower end of what following all rules at every decision brings is above the true gain.",
     )
 
 

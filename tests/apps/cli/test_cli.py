@@ -118,6 +118,22 @@ def test_act_keeps_the_table_and_its_order(run, fitted):
     assert "2 of 4 rows hold a state the policy never saw: deferred." in err
 
 
+def test_no_action_can_be_taken_for_a_deferral(run, fitted):
+    code, _, err = run("act", "policy.dprl", "--defer", "old", stdin="stage\nmild\n")
+    assert (code, "--defer 'old' is an action of the policy" in err) == (1, True)
+    given = {"episode": [1, 2], "state": [0, 0], "reward": [0.0, 1.0]}
+    for name in ("DEFER", " DEFER"):
+        with pytest.raises(
+            dprl.LogError, match="which is what a policy says where it names no action"
+        ):
+            dprl.from_arrays(**given, action=["wait", name])
+    with pytest.raises(dprl.PolicyError, match="none of them 'DEFER'"):
+        dprl.CallablePolicy(lambda x: ["wait"] * len(x), actions=["wait", "DEFER"])
+    with pytest.raises(dprl.ParameterError, match="no action can be called 'DEFER'"):
+        dprl.SiteSchema(states=[1], actions=["DEFER", "wait"], gamma=1.0)
+    assert dprl.from_arrays(**given, action=["wait", "defer"]).n_actions == 2
+
+
 def test_act_from_file_to_file(run, fitted, tmp_path):
     pd.DataFrame({"s": ["mild", "else"], "k": [1, 2]}).to_parquet("in.parquet")
     code, out, err = run(

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from dprl._core.disk import locked
 from dprl.apps.serve.audit import Audit, check_audit
 
 OLD, NEW = "a" * 64, "b" * 64
@@ -148,7 +149,7 @@ def test_a_line_that_is_being_written_is_waited_for(path):
 
     def write():
         audit = Audit(path)
-        with audit._locked():
+        with locked(audit._handle):
             begun.set()
             time.sleep(0.1)
             os.write(audit._handle, whole[-50:])
@@ -156,6 +157,6 @@ def test_a_line_that_is_being_written_is_waited_for(path):
 
     writer = threading.Thread(target=write)
     writer.start()
-    begun.wait()
+    assert begun.wait(60)
     assert check_audit(path) == {"lines": 6, "torn": 0}
     writer.join()

@@ -85,17 +85,18 @@ def test_a_state_that_is_not_enough_is_warned_of(run, hidden):
 
 
 def test_settings_reach_the_learner(run, care, tmp_path):
-    flags = ["--risk", 0.05, "--evidence", "excursions", "--veto", "--splits", 0, "--no-check",
+    flags = ["--no-promise", "--worst", -2, "--risk", 0.05, "--evidence", "excursions", "--veto", "--splits", 0, "--no-check",
              "--seed", 4, "--n-min", 5, "--cut", "terminal"]  # fmt: skip
     expected = {
         "learner": "Confident", "risk": 0.05, "evidence": "excursions", "veto": True, "splits": 0,
-        "check": False, "seed": 4, "n_min": 5, "cut": "terminal", "gamma": 1.0,
+        "check": False, "seed": 4, "n_min": 5, "cut": "terminal", "gamma": 1.0, "promise": False,
+        "worst": -2.0,
     }  # fmt: skip
     assert run("fit", *own(care), *SURE, *flags)[0] == 0
     assert {**dprl.load("policy.dprl").parameters}.items() >= expected.items()
     (tmp_path / "dprl.toml").write_text(
         "[fit]\nlearner = 'confident'\ngamma = 1.0\nrisk = 0.05\nevidence = 'excursions'\n"
-        "veto = true\nsplits = 0\ncheck = false\nseed = 4\nn_min = 5\ncut = 'terminal'\n"
+        "promise = false\nworst = -2.0\nveto = true\nsplits = 0\ncheck = false\nseed = 4\nn_min = 5\ncut = 'terminal'\n"
         "out = 'toml.dprl'\n"
     )
     assert run("fit", *own(care))[0] == 0

@@ -61,6 +61,37 @@ def test_then_commands_need_no_options(run, tmp_path):
     assert run("fit", "other.parquet")[0] == 1  # a file that is named is the one that is read
 
 
+def test_one_numeric_feature_is_checked_as_it_is_fitted(run, stays):
+    pl.read_csv(stays).drop("ward").write_csv("one.csv")
+    assert run("init", "one.csv")[0] == 0
+    assert tomllib.loads(Path("dprl.toml").read_text())["log"]["state"] == ["lactate"]
+    code, out, err = run("check")
+    assert (code, err) == (0, ""), out
+    assert "1 feature" in out
+
+
+@pytest.mark.parametrize("kind", ["number", "date", "date by another name"])
+def test_rows_that_stand_newest_first_have_a_time(run, stays, kind):
+    frame = pl.read_csv(stays).sort("icustay_id", "charttime", descending=[False, True])
+    if kind != "number":
+        days = pl.lit("2024-01-0") + (pl.col("charttime") + 1).cast(pl.String)
+        frame = frame.with_columns(days.alias("charttime"))
+    name = "recorded" if "another" in kind else "charttime"
+    frame.rename({"charttime": name}).write_csv("newest.csv")
+    assert run("init", "newest.csv")[0] == 0
+    text = Path("dprl.toml").read_text()
+    assert (
+        f'time = "{name}"  # falls from row to row within every icustay_id: the rows stand newest first'
+        in text
+    )
+    Path("dprl.toml").write_text(text.replace("time = ", "# time = "))
+    if name == "charttime":  # without a time, the last row would count as the first
+        code, out, _ = run("check")
+        assert code == 0
+        assert f"'{name}' never rises from row to row within an episode, and falls at 100%" in out
+        assert "--time charttime" in out
+
+
 def test_what_no_name_says_is_asked(run, tmp_path, monkeypatch):
     frame = pl.DataFrame(
         {"patient": [1, 1, 2, 2], "x": [1, 2, 1, 2], "b": list("uvuv"), "r": [0.5] * 4}

@@ -116,7 +116,7 @@ def test_sweep_varies_any_setting(run, parts):
     assert [(r["contrast"], r["n_min"]) for r in rows] == [
         (True, 20), (True, 50), (False, 20), (False, 50)
     ]  # fmt: skip
-    sure = ["--learner", "confident", "--splits", 0, "--vary", "risk=0.01,0.3"]
+    sure = ["--learner", "confident", "--no-promise", "--splits", 0, "--vary", "risk=0.01,0.3"]
     code, out, _ = run(*flags, *sure, "--json")
     assert code == 0
     assert [r["risk"] for r in json.loads(out)["settings"]] == [0.01, 0.3]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,11 @@ def test_how_many_episodes_it_would_take_follows_from_the_surest_change():
     expected = 120 * (z * need) ** 2
     size = 10 ** (math.floor(math.log10(expected)) - 1)
     assert f"about {math.ceil(expected / size) * size:,}, if" in lines[1]
+    for size in (40, 4_000):  # of the log that was gated, which says nothing about the interval
+        other = after_vacuous(policy, size, delta=1e-12, grade="large-sample", mode="in-sample")
+        same = after_vacuous(policy, 120, delta=1e-12, grade="large-sample", mode="in-sample")
+        number = re.search(r"about ([0-9,]+), if", same[1])[1]
+        assert f"about {number}," in other[1]
     split = after_vacuous(policy, 120, delta=1e-6, grade="proved", mode="swap-split")
     assert "at least about" in split[1]
     assert "--grade large-sample" in split[2]
@@ -71,7 +77,7 @@ def test_the_gate_says_what_to_try(run, tmp_path):
     code, out, _ = run(*gate)
     assert code == 0
     assert "VACUOUS" in out
-    assert "Next steps:\n  - " in out
+    assert "Next steps, for episodes that are new:\n  - " in out
     code, out, _ = run(*gate, "--json")
     assert json.loads(out)["next_steps"][-1].startswith("Do not gate this log again")
 

@@ -37,7 +37,7 @@ def test_bounds_are_printed_and_drawn(files, capsys, tmp_path):
                        "--gamma", 1, 1.5, "--draws", 50, "--figure", figure)  # fmt: skip
     assert code == 0
     assert "Γ* =" in out
-    assert "Yardstick: hiding state alone would be Γ" in out
+    assert "To compare: hiding state alone would be Γ" in out
     assert figure.exists()
     assert figure.with_suffix(".parquet").exists()
 

@@ -149,14 +149,14 @@ def test_a_bound_that_is_not_above_0_is_a_warning(sure, held, tmp_path, change, 
 def test_a_state_that_was_not_checked_is_said_to_be(held, tmp_path):
     log = CARE.sample(300, seed=0)
     unchecked = "Be wary: Whether the state tells enough was not checked."
-    policy = dprl.Confident(gamma=1.0, check=False, splits=0).fit(log)
+    policy = dprl.Confident(gamma=1.0, promise=False, check=False, splits=0).fit(log)
     assert notices(written(policy, held, tmp_path))[unchecked] is True
     returns = dprl.Confident(gamma=1.0, evidence="returns").fit(log)
     assert unchecked not in notices(written(returns, held, tmp_path))
 
 
 def test_returns_that_decided_are_no_independent_look(held, tmp_path):
-    policy = dprl.Confident(gamma=1.0, evidence="returns").fit(CARE.sample(2000, seed=0))
+    policy = dprl.Confident(gamma=1.0, evidence="returns", risk=0.01).fit(CARE.sample(2000, seed=0))
     page = flat(written(policy, held, tmp_path))
     assert len(policy.changes()) == 1
     assert "In returns of first visits" in page

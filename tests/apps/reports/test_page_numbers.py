@@ -163,7 +163,7 @@ def test_estimates_outside_the_range_of_returns_are_marked():
     assert found["IS"]["value"] > 2
     assert (found.facts["lowest"], found.facts["highest"], found.facts["range"]) == (0, 1, "log")
     assert found.outside["IS"] == found.outside["PDIS"] == "value"
-    assert found.outside["WIS"] == ""
+    assert found.outside["WIS"] == "interval"
     told = {row["estimator"]: row["outside"] for row in found.to_dict()["estimates"]}
     assert told == dict(found.outside)
     assert json.loads(found.to_json())["facts"]["highest"] == 1
@@ -193,7 +193,7 @@ def test_a_declared_range_is_what_counts():
 
 
 def test_an_interval_that_leaves_the_range_is_marked_too():
-    rows = [[("s", "ab"[i % 2], float(i % 10 > 1))] for i in range(40)]
+    rows = [[("s", "ab"[i % 2], float(i % 10 > 1))] for i in range(80)]
     always = dprl.CallablePolicy(lambda s: ["b"] * len(s), actions=("a", "b"))
     found = dprl.evaluate(always, to_log(rows), gamma=1, draws=200)
     assert found["IS"]["value"] <= 1 < found["IS"]["value_high"]

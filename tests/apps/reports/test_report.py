@@ -175,10 +175,10 @@ def test_the_numbers_are_those_of_the_parts(gated, held, tmp_path):
     words, found = flat(text), describe_changes(gated, held)
     judged = dprl.evaluate(gated, held, draws=200)
     assert f"In {round(100 * found.steps['changed'])} % of the decisions" in words
-    assert written.evaluation["DR"] == judged["DR"]
-    row = judged["DR"]
+    assert written.evaluation["WDR"] == judged["WDR"]
+    row = judged["WDR"]
     assert (
-        f"(DR): {row['difference']:+.3f}, 95 % interval {row['difference_low']:+.3f} to "
+        f"(WDR): {row['difference']:+.3f}, 95 % interval {row['difference_low']:+.3f} to "
         f"{row['difference_high']:+.3f}"
     ) in words
     assert f"effective sample of {judged.facts['ess_change']:.1f}" in words

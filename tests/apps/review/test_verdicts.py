@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dprl
-from dprl.apps.review.verdicts import Verdict, Verdicts, statuses
+from dprl.apps.review.verdicts import Verdict, Verdicts, _chain, statuses
 
 KEYS = ["one", "two", "three"]
 
@@ -77,6 +77,76 @@ def test_a_row_taken_away_is_found_out(path):
     db.close()
     with pytest.raises(dprl.PolicyError, match="other hands"):
         verdicts.all()
+
+
+def forged(path, row, statements=()):
+    """A file whose chain fits, with one more row and other tables, as somebody could make it."""
+    verdicts = Verdicts(path, "p", KEYS)
+    first = verdicts.add("one", "Ann", "agree")
+    db = sqlite3.connect(path)
+    shown = (2, "2026-01-01T00:00:00+00:00", *row[:4])
+    told = (row[4],) if row[4] else ()
+    chain = _chain(first.chain, (*shown, *told)) if all(isinstance(x, str) for x in row) else "x"
+    db.execute("INSERT INTO verdicts (id, time, reviewer, change, verdict, comment, chain, narrowed) "
+               "VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*shown, chain, row[4]))  # fmt: skip
+    for statement in statements:
+        db.execute(statement)
+    db.commit()
+    db.close()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        (b"Ann", "one", "agree", "", ""),
+        ("Ann", "nothing", "agree", "", ""),
+        ("Ann", "one", "perhaps", "", ""),
+        ("", "one", "agree", "", ""),
+        ("Ann", "one", "agree", "x" * 4_001, ""),
+        ("Ann", "one", "agree", "", "{"),
+        ("Ann", "one", "agree", "", "[]"),
+        ("Ann", "one", "agree", "", '{"conditions": 3, "facts": {}}'),
+        ("Ann", "one", "agree", "", '{"conditions": [{"feature": 7}], "facts": {}}'),
+        ("Ann", "one", "agree", "", "[" * 100_000),
+    ],
+    ids=range(10),
+)
+def test_a_forged_row_is_found_out_though_its_chain_fits(path, row):
+    forged(path, row)
+    with pytest.raises(dprl.PolicyError, match="other hands") as error:
+        Verdicts(path, "p", KEYS)
+    assert error.value.where.startswith("verdict 2: ")
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["DROP TABLE verdicts", "CREATE VIEW verdicts AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL "
+         "SELECT i + 1 FROM n) SELECT i AS id, '' AS time, '' AS reviewer, '' AS change, '' AS "
+         "verdict, '' AS comment, '' AS chain, '' AS narrowed FROM n"],
+        ["CREATE TRIGGER more AFTER INSERT ON verdicts BEGIN SELECT 1; END"],
+        ["DROP TRIGGER no_DELETE_of_facts"],
+        ["ALTER TABLE verdicts ADD COLUMN more AS (id + 1)"],
+        ["CREATE TABLE other (x)"],
+    ],
+    ids=range(5),
+)  # fmt: skip
+def test_other_tables_views_and_triggers_are_found_out_at_once(path, statements):
+    forged(path, ("Ann", "one", "agree", "", ""), statements)
+    with pytest.raises(dprl.PolicyError, match="other hands") as error:
+        Verdicts(path, "p", KEYS)
+    assert error.value.where == "its tables and triggers are not those of verdicts"
+
+
+def test_a_file_of_an_earlier_version_opens_and_gets_its_column(path):
+    """Without the column of narrowings; and once more, when it was added."""
+    Verdicts(path, "p", KEYS).add("one", "Ann", "agree")
+    db = sqlite3.connect(path)
+    db.execute("ALTER TABLE verdicts DROP COLUMN narrowed")
+    db.commit()
+    db.close()
+    for _ in range(2):
+        assert [v.narrowed for v in Verdicts(path, "p", KEYS).all()] == [""]
 
 
 def test_another_policy_or_list_of_changes_is_refused(path):

@@ -121,6 +121,15 @@ def test_equal_returns_have_no_spread():
     assert ours.evidence.took.mean[0, 0] == 0.3
 
 
+@pytest.mark.parametrize("kind", ["DOUBLE", "DECIMAL(18, 3)"])
+def test_decimals_are_whole_numbers_of_their_last_place_in_every_type(kind):
+    rows = [(e, 0, 0, 0, "a", r) for e, r in enumerate([0.001, 2.2, -77.123, 0.1, 4096.7])]
+    schema = dprl.SiteSchema(states=[0], actions=["a"], gamma=1.0)
+    query = sql_query(schema, table="steps", **NAMES, decimals=3, dialect="duckdb")
+    ours = from_query(in_duckdb(query, rows, kind), schema, k=1)
+    assert ours.evidence.took.mean[0, 0] * 5 == pytest.approx(4021.878, abs=1e-9)
+
+
 SCHEMA = dprl.SiteSchema(states=[0, 1], actions=["a", "b"], gamma=1.0, value_range=(0, 10))
 GOOD = [(0, 0, 0, 0, "a", 1), (0, 0, 1, 1, "b", 2), (1, 1, 0, 0, "b", 3)]
 
@@ -132,6 +141,8 @@ GOOD = [(0, 0, 0, 0, "a", 1), (0, 0, 1, 1, "b", 2), (1, 1, 0, 0, "b", 3)]
         ([*GOOD, (2, 2, 0, 0, "z", 1)], "1 actions of the table are not in the schema"),
         ([*GOOD, (2, 2, 0, 0, "a", None)], "1 rows have a missing value"),
         ([*GOOD, (2, 2, 0, 0, "a", 0.5)], "1 rows have a missing value, or a reward with more"),
+        ([*GOOD, (2, 2, 0, 0, "a", 4e-7)], "1 rows have a missing value, or a reward with more"),
+        ([*GOOD, (2, 2, 0, 0, "a", -1e-300)], "1 rows have a missing value, or a reward with more"),
         ([*GOOD, (0, 0, 0, 0, "a", 1)], "1 times stand twice"),
         ([*GOOD, (0, 5, 2, 0, "a", 1)], "1 episodes are in two groups"),
         ([*GOOD, (2, 2, 0, 0, "a", 11)], "returns lie outside value_range"),

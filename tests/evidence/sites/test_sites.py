@@ -18,7 +18,7 @@ from conftest import random_episodes, to_log
 from dprl._core.exact import COUNT
 from dprl.evidence.counts import FIRST, LATER, evidence
 from dprl.evidence.sites import evidence as _site_bins
-from dprl.evidence.sites.cells import rest_of
+from dprl.evidence.sites.cells import left_out, rest_of
 from dprl.evidence.sites.evidence import ARCHIVE, from_parts
 
 ROW = st.tuples(st.integers(0, 4), st.integers(0, 2), st.floats(-100, 100, width=32))
@@ -138,11 +138,17 @@ def test_nothing_rests_on_fewer_than_k_groups_and_no_difference_does(episodes, k
     for s in range(len(total)):
         if n[FIRST, s, -1]:  # the whole state less what is given away is the rest
             put_together = (true[FIRST, s] > 0) & (n[FIRST, s, :-1] == 0)
-            assert put_together.sum() >= 2
+            assert put_together.sum() >= 2 or (true[FIRST, s][put_together] >= k).all()
             assert true[FIRST, s][put_together].sum() == n[FIRST, s, -1] >= k
         else:
             assert (n[FIRST, s, :-1] == true[FIRST, s]).all() or not total[s]
     given_away = n[:, :, :-1]
+    # a pair is given away whole: what is shown of it is all that there is
+    shown = given_away[FIRST] > 0
+    assert (given_away[LATER][shown] == true[LATER][shown]).all()
+    if true[FIRST].sum() == len(log.groups):  # every group in one state
+        left = len(log.groups) - total.sum()
+        assert left == 0 or left >= k
     assert ((given_away == true) | (given_away == 0)).all()
     assert not n[LATER, :, -1].any()
     assert (n[LATER, :, :-1][n[FIRST, :, :-1] == 0] == 0)[
@@ -151,19 +157,26 @@ def test_nothing_rests_on_fewer_than_k_groups_and_no_difference_does(episodes, k
 
 
 @given(st.lists(st.lists(st.integers(0, 30), min_size=3, max_size=3), min_size=1, max_size=6),
-       st.integers(1, 12))  # fmt: skip
-def test_the_rest_is_of_two_actions_and_k_groups(m, k):
-    m = np.array(m)
-    rest, gone = rest_of(m, k)
-    assert ((m.sum(axis=1) < k) & (m.sum(axis=1) > 0) == gone).all()
+       st.integers(1, 12), st.lists(st.booleans(), min_size=3, max_size=3))  # fmt: skip
+def test_the_rest_is_of_two_actions_and_k_groups(m, k, also):
+    m, also = np.array(m), np.array(also)
+    n = m.sum(axis=1)
+    gone = left_out(n, k, alone=False)
+    rest = rest_of(m, k, gone, (m > 0) & also[None, :])
+    assert ((n < k) & (n > 0) == gone).all()
     assert not rest[gone].any()
+    assert rest[(m > 0) & also & ~gone[:, None]].all()
     shown = ~rest & ~gone[:, None]
     assert ((m[shown] == 0) | (m[shown] >= k)).all()
     for s in np.flatnonzero(rest.any(axis=1)):
-        assert rest[s].sum() >= 2
+        assert rest[s].sum() >= 2 or (m[s][rest[s]] >= k).all()
         assert m[s][rest[s]].sum() >= k
         assert (m[s][rest[s]] > 0).all()
-    assert k > 1 or not (rest.any() or gone.any())
+    assert k > 1 or also.any() or not (rest.any() or gone.any())
+    # all groups less those of the states that are given away are none, or k and more
+    alone = left_out(n, k, alone=True)
+    assert (alone | ~gone).all()
+    assert n[alone].sum() == 0 or n[alone].sum() >= min(k, n.sum())
 
 
 @given(st.lists(st.integers(0, _site_bins.LAST), min_size=8, max_size=60), st.integers(1, 8),
@@ -248,6 +261,82 @@ def test_a_site_counts_once():
         assert len(lines(error)) == 3
     with pytest.raises(dprl.ParameterError, match="at least one"):
         dprl.merge_evidence()
+
+
+def test_a_site_counts_once_under_another_k_or_name():
+    log = dprl.envs.care_pathway().sample(600, seed=0)
+    schema = dprl.SiteSchema.of(log, gamma=1.0, value_range=(0, 1))
+    here, there = log.split(0.5, seed=0)
+    one, two = (dprl.site_evidence(x, schema, k=10, site=n) for x, n in ((here, "a"), (there, "b")))
+    both = dprl.merge_evidence(one, two)
+    named = replace(
+        here,
+        episodes=tuple(f"x{i}" for i in range(here.n_episodes)),
+        groups=tuple(f"x{i}" for i in range(here.n_episodes)),
+    )
+    unmarked = [
+        replace(part, sites=({k: v for k, v in part.sites[0].items() if k != "log"},))
+        for part in (one, dprl.site_evidence(here, schema, k=4, site="c"))
+    ]
+    for parts in (
+        (one, dprl.site_evidence(here, schema, k=10, site="c")),
+        (one, dprl.site_evidence(here, schema, k=3, site="a")),
+        (both, dprl.site_evidence(here, schema, k=3, site="c")),
+        (two, one, dprl.site_evidence(named, schema, k=5, site="c")),  # ids written otherwise
+        unmarked,  # files of older versions
+    ):
+        with pytest.raises(dprl.EvidenceError, match="would count twice"):
+            dprl.merge_evidence(*parts)
+
+
+def shock(n, seed):
+    """Who is treated at the first visit is healthier than who is at a later one."""
+    rng = np.random.default_rng(seed)
+    episodes = []
+    for _ in range(n):
+        waits = rng.random() < 0.5
+        late = waits and rng.random() < 0.03
+        rows = [("shock", "wait", 0.0)] if waits else []
+        rows.append(
+            (
+                "shock",
+                "pressor" if late or (not waits and rng.random() < 0.6) else "abx",
+                float(rng.random() < (0.2 if waits else 0.6)),
+            )
+        )
+        episodes.append(rows)
+    return episodes
+
+
+def test_values_of_sites_are_about_the_people_of_the_pooled_log():
+    """Later takers of an action, fewer than k, were left out of Q alone: other people, another Q."""
+    log = to_log(shock(400, 0))
+    schema = dprl.SiteSchema.of(log, gamma=1.0, value_range=(0, 1))
+    true = evidence(log, 1.0).words[..., COUNT]
+    pressor = log.actions.index("pressor")
+    assert true[FIRST, 0, pressor] > 50
+    assert 0 < true[LATER, 0, pressor] < 10
+    ours = dprl.site_evidence(log, schema, k=10)
+    shown = ours.evidence.words[..., COUNT]
+    assert shown[FIRST, 0, pressor] == shown[LATER, 0, pressor] == 0  # whole, or not at all
+    assert any("was suppressed whole" in note for note in ours.notes())
+    abx = log.actions.index("abx")
+    assert shown[FIRST, 0, abx] in (0, true[FIRST, 0, abx])
+
+
+def test_the_number_of_groups_gives_no_small_state_away():
+    """With one decision a group, all groups less those of the states shown were the hidden ones."""
+    episodes = [
+        [("abc"[0 if i < 40 else 1 if i < 97 else 2], "xy"[i % 2], float(i % 3))]
+        for i in range(100)
+    ]
+    log = to_log(episodes)
+    schema = dprl.SiteSchema.of(log, gamma=1.0, value_range=(0, 100))
+    ours = dprl.site_evidence(log, schema, k=10)
+    shown = int(ours.evidence.words[FIRST, ..., COUNT].sum())
+    assert ours.groups == 100
+    assert ours.groups - shown == 43  # 'c' with three, and 'a' beside it
+    assert int(ours.steps.sum()) == shown
 
 
 def test_labels_outside_the_schema_are_refused():

@@ -247,7 +247,7 @@ def test_a_later_rule_does_not_take_over():
 @pytest.mark.slow
 def test_our_own_models_come_out_again(tmp_path):
     """From a file, with the default models and the settings that the file holds."""
-    log, _ = world(2, 300)
+    log, _ = world(2, 600)
     dprl.Rules(gamma=1.0, depth=1, splits=1).fit(log).save(tmp_path / "p.dprl")
     policy = dprl.load(tmp_path / "p.dprl")
     stages = []

@@ -183,6 +183,36 @@ def test_files_that_cannot_be_read(paths, message, tmp_path, monkeypatch):
         dprl.read(paths, **COLUMNS)
 
 
+@pytest.mark.parametrize(
+    ("record", "kind"),
+    [
+        ("_delta_log/0.json", "Delta Lake"),
+        ("metadata/00001-a.metadata.json", "Iceberg"),
+        (".hoodie/hoodie.properties", "Hudi"),
+    ],
+)
+def test_tables_whose_files_hold_rows_they_no_longer_have_are_refused(record, kind, tmp_path):
+    folder = tmp_path / "visits"
+    part = folder / "data" / "ward=3"
+    part.mkdir(parents=True)
+    pd.DataFrame(GOOD).to_parquet(part / "old.parquet")
+    pd.DataFrame(GOOD).to_parquet(tmp_path / "beside.parquet")
+    (tmp_path / "log.csv").write_text(csv(GOOD))
+    assert dprl.read(part / "old.parquet", **COLUMNS).n_steps == len(GOOD["day"])
+    (folder / record).parent.mkdir()
+    (folder / record).write_text("{}")
+    link = tmp_path / "link.parquet"
+    link.symlink_to(part / "old.parquet")
+    for paths in (folder, part / "old.parquet", str(folder / "**" / "*.parquet"), link):
+        for read in (dprl.read, dprl.scan):
+            with pytest.raises(dprl.LogError, match=f"is a {kind} table") as error:
+                read(paths, **COLUMNS)
+            assert len(str(error.value).splitlines()) == 3
+    assert dprl.read(tmp_path / "beside.parquet", **COLUMNS).n_steps == len(GOOD["day"])
+    (folder / "log.csv").write_text(csv(GOOD))  # no file of such a table
+    assert dprl.read(folder / "log.csv", **COLUMNS).n_steps == len(GOOD["day"])
+
+
 def test_arrays_of_different_lengths():
     with pytest.raises(dprl.LogError, match="different lengths: 2, 3 rows"):
         dprl.from_arrays(episode=[1, 1], state=[1, 2, 3], action=[1, 1], reward=[1, 1])

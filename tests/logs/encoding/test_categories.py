@@ -275,3 +275,16 @@ def test_a_policy_over_numbers_refuses_a_log_with_missing_values():
     policy = USERS["distances"](read_many(["x"]))
     with pytest.raises(dprl.LogError, match="feature 'x' is missing on 10 of 60 rows"):
         dprl.evaluate(policy, read_many(["x"], x=gone))
+
+
+def test_no_more_combinations_occur_than_there_are():
+    """A gap is a label too, and all gaps are one."""
+    n, words = 60, ["x", "y", None]
+    table = pd.DataFrame({
+        "e": range(n), "a": [words[i % 3] for i in range(n)], "b": [words[i // 3 % 2] for i in range(n)],
+        "do": ["go", "stay"] * (n // 2), "r": [0.0] * n,
+    })  # fmt: skip
+    found = dprl.check(
+        table, episode="e", state=["a", "b"], action="do", reward="r", missing={"a": "flag"}
+    ).findings
+    assert any("6 of 6 combinations occur" in str(f.error()) for f in found)

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pytest
 from mimic_as_meds import convert
 from random_events import rows_of
@@ -170,10 +171,19 @@ def events_of(file, spec, subjects):
             f"FROM '{file}' WHERE subject_id IN ({chosen}) ORDER BY ALL"
         ).fetchall()
     return [
-        Event(who, time, code, value)
+        Event(who, time, code, as_written(value))
         for who, time, code, value, is_last in rows
         if is_last or rank_of(code, used) is not None
     ]
+
+
+def as_written(value):
+    """The decimal that a number of 32 bits stands for: of six digits, else of seven."""
+    for digits in (6, 7):
+        plain = value if value is None else float(f"{value:.{digits}g}")
+        if value is None or np.float32(plain) == np.float32(value):
+            return plain
+    return value
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import dprl
 from dprl.apps.serve.answers import Answers, StateError
 from dprl.apps.serve.openapi import description
 from dprl.logs.encoding.encoder import encoded_like, filled
-from dprl.logs.reading.dates import on_day
+from dprl.logs.reading.dates import check_dates, on_day
 
 ROLES = {"episode": "id", "action": "drug", "reward": "score", "also": ()}
 STATE = ["admitted", "age", "icu"]
@@ -395,3 +395,15 @@ def test_a_time_that_utc_does_not_have_is_no_date(text):
     for dates in ("iso", "%Y-%m-%dT%H:%M:%S%z"):
         with pytest.raises(dprl.LogError, match="is no date as declared"):
             day_of(text, dates, "seen")
+
+
+@pytest.mark.parametrize(("form", "what"), [
+    ("%d.%m. %H:%M", "no year"), ("%d.%m.%Y %H:%M %p", "%p is not looked at"),
+    ("%d.%m.%Y %I:%M", "without %p"), ("%d.%m.%Y %H:%M %Z", "%Z"), ("%d %Y", "no month"),
+    ("%d.%m.%Y %M:%S", "no hour"), ("%x", "century"), ("%d.%m.%%Y", "no year"),
+])  # fmt: skip
+def test_formats_that_lose_what_was_written_are_refused(form, what):
+    with pytest.raises(dprl.ParameterError, match=what):
+        check_dates(form)
+    for fine in ("%d.%m.%Y %I:%M %p", "%d %b %Y %H:%M:%S%z", "%Y%m%d", "%Y-%m", "%j/%Y"):
+        assert check_dates(fine) == fine

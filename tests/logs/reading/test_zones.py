@@ -168,3 +168,74 @@ def test_parts_of_a_log_keep_their_zone(night):
     assert [log.take([1]).clock(row) for row in range(4)] == CHARTED
     grouped = replace(log, group=np.array([1, 0]), groups=("p", "q"))
     assert [grouped.gathered().clock(row) for row in range(4)] == CHARTED
+
+
+# -- what is no moment for certain ---------------------------------------------------------------
+
+
+def read_times(folder, times, **options):
+    rows = "".join(f"1,{t},s,a,{i}\n" for i, t in enumerate(times))
+    (folder / "t.csv").write_text(f"e,t,s,a,r\n{rows}")
+    return dprl.read(folder / "t.csv", **COLUMNS, **options)
+
+
+@pytest.mark.parametrize("zone", ["BST", "CET", "EST", "IST", "GMT", "Cuba"])
+def test_abbreviations_of_zones_are_refused(zone, tmp_path):
+    """DuckDB takes BST for UTC+6 and CET in July for UTC+2."""
+    with pytest.raises(LogError, match="no moment for certain"):
+        read_times(tmp_path, [f"2024-07-01 10:00:00 {zone}", f"2024-07-01 11:00:00 {zone}"])
+
+
+@pytest.mark.parametrize(
+    "times",
+    [["infinity", "2024-07-01"], ["epoch", "2024-07-01"], ["1", "infinity"], ["-inf", "3"]],
+)
+def test_words_are_no_times(times, tmp_path):
+    with pytest.raises(LogError, match=r"no moment for certain|infinite|must be numbers or dates"):
+        read_times(tmp_path, times)
+
+
+def test_numbers_that_are_infinite_are_no_times(tmp_path):
+    given = {"episode": [1, 1], "state": [0, 0], "action": [0, 1], "reward": [0, 1]}
+    with pytest.raises(LogError, match="infinite"):
+        dprl.from_arrays(**given, time=[0.0, np.inf])
+    frame = pandas.DataFrame(
+        {"e": [1, 1], "t": [0.0, np.inf], "s": 0, "a": [0, 1], "r": [0.0, 1.0]}
+    )
+    frame.to_parquet(tmp_path / "t.parquet")
+    for read in (dprl.read, dprl.scan):
+        with pytest.raises(LogError, match="infinite"):
+            read(tmp_path / "t.parquet", **COLUMNS)
+    import duckdb
+
+    duckdb.execute(
+        "COPY (SELECT 1 AS e, 0 AS s, 0 AS a, 0.0 AS r, t FROM (VALUES ('infinity'::TIMESTAMP), "
+        f"('2024-01-01'::TIMESTAMP)) AS x(t)) TO '{tmp_path / 'd.parquet'}'"
+    )
+    for read in (dprl.read, dprl.scan):
+        with pytest.raises(LogError, match="infinite"):
+            read(tmp_path / "d.parquet", **COLUMNS)
+
+
+@pytest.mark.parametrize("local", ["2024-10-27 02:30:00", "2024-03-31 02:30:00"])
+def test_a_local_time_that_comes_twice_or_never_is_refused(local, tmp_path):
+    with pytest.raises(LogError, match="comes twice or never"):
+        read_times(tmp_path, [f"{local} Europe/Berlin", "2024-12-01 04:00:00 Europe/Berlin"])
+    log = read_times(
+        tmp_path, [f"{local[:10]} 01:30:00 Europe/Berlin", f"{local[:10]} 03:00:00 Europe/Berlin"]
+    )
+    assert log.reward.tolist() == [0, 1]
+
+
+def test_parquet_files_with_and_without_a_zone_are_not_read_together(tmp_path):
+    for name, zone in (("a", None), ("b", "Europe/Berlin")):
+        times = pandas.to_datetime([f"2024-07-01 1{i}:00" for i in range(2)]).tz_localize(zone)
+        pandas.DataFrame({"e": name, "t": times, "s": 0, "a": [0, 1], "r": [0.0, 1.0]}).to_parquet(
+            tmp_path / f"{name}.parquet"
+        )
+    both = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    for read in (dprl.read, dprl.scan):
+        with pytest.raises(LogError, match="time zone in some files and none in others"):
+            read(both, **COLUMNS)
+    with pytest.raises(LogError, match="time zone in some files and none in others"):
+        dprl.read(both, **{**COLUMNS, "time": None, "state": ["t", "s"]})

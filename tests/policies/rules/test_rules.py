@@ -142,8 +142,8 @@ def test_it_speaks_in_sentences():
         "0.003).",
         "Elsewhere: DEFER.",
         "Large-sample, not proved: with confidence about 95 %, the suggestion of every rule brought "
-        "more than doing otherwise did, on average over the decisions where the rule holds. It "
-        "assumes that the features tell all that decided who got what.",
+        "more than doing otherwise did, on average over the decisions where the rule holds (one "
+        "decision, usual practice otherwise). It assumes that the features tell all that decided who got what.",
     ]
     assert repr(policy()) == "<RulePolicy: 3 rules, 3 features>"
     assert str(made([])) == "Elsewhere: DEFER."

@@ -261,6 +261,7 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "cell": {
         "change": (N_("change"),),
         "confirmation": (N_("confirmation"),),
+        "avoid": (N_("avoid"),),
     },
 }
 """Kind → key → its name."""

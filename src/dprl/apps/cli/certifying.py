@@ -64,7 +64,8 @@ def monitor(
 ) -> int:
     """Add new episodes to a certified policy, and say how its claims stand.
 
-    It says *still certified*, *more is certified now*, or *what was promised is contradicted*, and
+    It says *not tested yet*, *still certified*, *more is certified now*, *cannot be tested any
+    more* (everybody follows), *less than was estimated* or *what was promised is contradicted*, and
     where practice has changed. Look as often as you like: the claims hold at any time. Groups that
     were added before are left out. Without files it shows how things stand.
 
@@ -114,9 +115,10 @@ def after_vacuous(policy: Any, n_units: int, *, delta: float, grade: str, mode: 
 
     How many episodes it would take comes from the change that is surest in training: if its
     advantage and spread stay as they were seen, an interval shrinks with the root of the number of
-    episodes, and has to leave out 0 with room for all changes that are tested (by the normal
-    distribution). A split log certifies with half of its episodes. What is proved for samples of
-    any size needs more, so the number is a least one.
+    training episodes (whatever the size of the log that was gated), and has to leave out 0 with
+    room for all changes that are tested (by the normal distribution). A split log certifies with
+    half of its episodes. What is proved for samples of any size needs more, so the number is a
+    least one.
 
     Args:
         policy: The policy that was gated.
@@ -127,7 +129,7 @@ def after_vacuous(policy: Any, n_units: int, *, delta: float, grade: str, mode: 
     """
     from dprl.policies.certificate import KINDS
 
-    kind, lines = KINDS[mode], ["Next steps:"]
+    kind, lines = KINDS[mode], ["Next steps, for episodes that are new:"]
     table = policy.changes()
     rows = [row for row in table if _ends(row) is not None]
     if not len(table):
@@ -146,7 +148,8 @@ def after_vacuous(policy: Any, n_units: int, *, delta: float, grade: str, mode: 
             key=lambda pair: pair[0],
         )
         row = hopeful[best]
-        needed = _rounded(need * halves * n_units)
+        learned = getattr(policy, "provenance", {}).get("groups")
+        needed = _rounded(need * halves * (learned if isinstance(learned, int) else n_units))
         lines.append(_more(row, len(table), needed, n_units, grade))
     if grade == "proved":
         lines.append(
@@ -160,7 +163,7 @@ def after_vacuous(policy: Any, n_units: int, *, delta: float, grade: str, mode: 
         )
     lines.append(
         "  - Do not gate this log again with other settings until something passes: then δ does "
-        "not hold. Choose the settings now, and gate episodes that are new."
+        "not hold. Choose them now, before the new episodes are looked at."
     )
     return lines
 
@@ -260,7 +263,7 @@ def gate(
         bool,
         Parameter(
             help="Claim that what follows a visit depends on the past through the state alone. "
-            "Without it first visits count, less is claimed, and no gain.",
+            "Without it, or where the log refutes it, first visits count and less is claimed.",
         ),
     ] = True,
     horizon: Annotated[
@@ -274,6 +277,13 @@ def gate(
             "treatment, the state being equal, by up to this factor (1 to 20)."
         ),
     ] = 1.0,
+    avoid: Annotated[
+        bool,
+        Parameter(
+            help="Also say what not to do, where one of three actions or more is surely worse than "
+            "the others together and none of them is surely the best."
+        ),
+    ] = True,
     out: Annotated[Path, Parameter(help="Where to save the gated policy.")] = Path("gated.dprl"),
     cluster: Cluster = None,
     json: Json = False,
@@ -329,7 +339,7 @@ def gate(
             value_range=None if lowest is None or highest is None else (lowest, highest),
             states=None if states is None else _declared(states, data.facts.states, fold),
             markov=markov,
-            horizon=horizon, seed=seed, confounding=confounding, **there,
+            horizon=horizon, seed=seed, confounding=confounding, avoid=avoid, **there,
         )  # fmt: skip
         gated.save(out)
         n_units = data.facts.n_groups

@@ -287,7 +287,8 @@ def sweep(
         float, Parameter(help="Without --valid: share of the groups to learn from.")
     ] = 0.5,
     estimator: Annotated[
-        str | None, Parameter(help="Estimator to show; default DR, or WPDIS without values.")
+        str | None,
+        Parameter(help="Estimator to show; default WDR (DR for one step), WIS without values."),
     ] = None,
     rule: Annotated[
         Literal["cautious", "lower-end", "bold"] | None,

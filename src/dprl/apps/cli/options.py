@@ -292,8 +292,9 @@ OF_LOG = [
 
 
 OF_TABLES = {
-    "act": ("partitions", "decimal", "encoding"), "split": ("files", "partitions", "encoding"),
-}  # fmt: skip
+    "act": ("partitions", "decimal", "encoding"),
+    "split": ("files", "group", "partitions", "encoding"),
+}
 """Commands that read a table and know of no columns → what they take from [log]."""
 
 WRITTEN = ("decimal", "encoding", "dates", "labels")
@@ -550,6 +551,17 @@ def columns_in_settings(command: str) -> dict[str, Any]:
     merged = {**tables.get("log", {}), **tables.get(command, {})}
     parts = ("state",) if command == "act" else NAMES
     return {k: v for k, v in merged.items() if k in parts}
+
+
+def fits_features() -> bool:
+    """Whether `dprl fit` reads even a single column of states as a feature here, by dprl.toml."""
+    from dprl.learners.registry import LEARNERS
+
+    own = _tables().get("fit", {})
+    learner = own.get("learner")
+    if not isinstance(learner, str) or learner not in LEARNERS:
+        return False
+    return LEARNERS[learner].reads_features(own.get("radius"))
 
 
 def intended_use() -> dict[str, str]:

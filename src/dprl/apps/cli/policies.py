@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from dprl._core.disk import refuse_overwrite, replacing
+from dprl._core.disk import prefix_in, refuse_overwrite, replacing
 from dprl._core.table import harmless, many, printable
 from dprl.apps.cli.console import command, complain, progress, show
 from dprl.apps.cli.options import (
@@ -443,7 +443,7 @@ def answer(
     if source != "-":
         table = TableFile(source, partitions=partitions, text=text, out=folder_out)
         return _answer(policy, table, column, added)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix=prefix_in(None, "input")) as folder:
         name = Path(folder) / "standard input.csv"  # the name used in messages
         with name.open("wb") as stream:
             shutil.copyfileobj(sys.stdin.buffer, stream)
@@ -507,6 +507,15 @@ def _answer(policy: Policy, table: TableFile, column: str | None, added: str) ->
     return Answered(table, states, answers, unknown, guessed)
 
 
+def _as_json(column: str, answer: Any) -> dict[str, Any]:
+    """One answer as JSON holds it: an action, null where it defers, or what to avoid."""
+    from dprl.policies.protocol import DEFER, Avoid
+
+    if isinstance(answer, Avoid):
+        return {column: None, "avoid": answer.action}
+    return {column: None if answer is DEFER else answer}
+
+
 # --- `dprl act`: a policy's suggestion beside every state of a table
 
 
@@ -529,7 +538,7 @@ def act(
     encoding: Letters = None,
     json: Json = False,
 ) -> int:
-    """Write a policy's suggestion beside every state of a table.
+    """Write a policy's suggestion beside every state of a table: an action, "not" an action, DEFER.
 
     Example: `echo stage-3 | (echo stage; cat) | dprl act policy.dprl`
 
@@ -539,10 +548,14 @@ def act(
             standard input.
     """
     from dprl.policies.loading import deferring
-    from dprl.policies.protocol import DEFER
 
     refuse_overwrite(out, policy, states)
     fitted = deferring(policy)
+    if defer in map(str, fitted.actions):
+        raise ParameterError(
+            f"--defer {defer!r} is an action of the policy: nobody could tell them apart.",
+            do="Choose another word for what is deferred.",
+        )
     encoded = getattr(fitted.space, "encoding", None) is not None
     if state is None and not fitted.space.feature_names and not encoded:
         columns = columns_for(fitted, None, "act")["state"]
@@ -557,7 +570,7 @@ def act(
         answered.write(out, column, defer)
     if json:
         rows = [
-            {"state": s, column: None if a is DEFER else a}
+            {"state": s, **_as_json(column, a)}
             for s, a in zip(answered.states, answered.answers, strict=True)
         ]
         show({**counts, "rows_out": rows} if out is None else {**counts, "out": out}, as_json=True)

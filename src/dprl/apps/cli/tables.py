@@ -27,6 +27,7 @@ from dprl.apps.cli.options import (
     Partitions,
     ScanOptions,
     Seed,
+    fits_features,
 )
 from dprl.apps.cli.wording import in_options
 from dprl.errors import ParameterError
@@ -340,6 +341,9 @@ def split(
         float, Parameter(help="Share of the patients or episodes to learn from.")
     ] = 0.5,
     seed: Seed = 0,
+    group: Annotated[
+        str | None, Parameter(help="Column, such as patient, that --by must not divide.")
+    ] = None,
     partitions: Partitions = False,
     encoding: Letters = None,
     json: Json = False,
@@ -348,7 +352,8 @@ def split(
 
     Writes train and test, CSV or Parquet as the table is, with every column as it came. CSV is
     written with commas between cells, in the encoding it was read in. The same values and seed
-    give the same sides, whatever the order of the rows.
+    give the same sides, whatever the order of the rows. Where a group is named, also in the table
+    [log] of dprl.toml, a split that divides one is refused.
 
     Example: `dprl split visits.csv --by patient --out parts`
 
@@ -364,6 +369,7 @@ def split(
             out,
             fraction=fraction,
             seed=seed,
+            group=group,
             partitions=partitions,
             encoding=encoding or "utf-8",
             progress=tell,
@@ -447,13 +453,14 @@ def check(
     past: Any = None
     cautions: list[str] = []
     memory = memory or ScanOptions()
-    plain = len(log.state) == len(log.action) == 1 and not log.action_bins
+    features = fits_features()
+    plain = len(log.state) == len(log.action) == 1 and not log.action_bins and not features
     parts = memory.in_parts(files, able=plain and not markov, learns=False)
     with progress() as tell, contextlib.ExitStack() as stack:
         if parts:
             report = stack.enter_context(memory.checked(files, log.options(), tell))
         else:
-            report = dprl.check(files, **log.options(compare=True), progress=tell)
+            report = dprl.check(files, **log.options(features, compare=True), progress=tell)
         if markov and report.log is not None and report.ok:
             tell("looking at the past (the first run compiles for some seconds)", 0.0)
             with warned() as cautions:

@@ -20,6 +20,7 @@ from dprl.evaluation.result import Evaluation
 from dprl.evidence.balance import LARGE, Balance
 from dprl.evidence.behavior import Behavior
 from dprl.logs.log import Log
+from dprl.policies.explain import suggested_words
 from dprl.policies.protocol import Kind, Policy, as_policy
 
 # --- A map of a policy: where it makes suggestions, beside usual practice, and where it defers
@@ -52,9 +53,9 @@ def policy_map(
     Returns:
         A figure with rows state, action, share (in usual practice, at first visits; None in a state
         that nobody visited), probability (the policy's, of the action; None where it defers), kind
-        ("change", "confirmation" or "defer"; "suggestion" for a policy that keeps no record of
-        usual practice) and suggested (its most probable action); or, for features, a row per point
-        of the grid with the two features, kind and suggested (None where it defers).
+        ("change", "confirmation", "avoid" or "defer"; "suggestion" for a policy that keeps no
+        record of usual practice) and suggested (its most probable action); or, for features, a row
+        per point of the grid with the two features, kind and suggested (None where it defers).
 
     Raises:
         ParameterError: There is no log where one is needed, or it has features in place of labels
@@ -72,18 +73,17 @@ def policy_map(
         return _over_features(policy, log, features, steps)
     states, visits, episodes = _practice(policy, log)
     here = policy.at(states)
-    rows = []
+    rows, pi = [], here.probabilities()
     order = np.argsort(-visits.sum(axis=1), kind="stable")
     for s in order:
         total = int(visits[s].sum())
-        chosen = int(here.choice[s])
-        suggested = None if chosen < 0 else here.actions[chosen]
+        suggested = suggested_words(here, s) if here.speaks[s] else None
         rows += [
             {
                 "state": states[s],
                 "action": action,
                 "share": int(visits[s, a]) / total if total else None,
-                "probability": None if chosen < 0 else float(here.pi[s, a]),
+                "probability": float(pi[s, a]) if here.speaks[s] else None,
                 "kind": _word(int(here.kind[s])),
                 "suggested": suggested,
             }
@@ -91,7 +91,7 @@ def policy_map(
         ]
     names = ("state", "action", "share", "probability", "kind", "suggested")
     table = Table({name: [row[name] for row in rows] for name in names})
-    spoken = int((here.choice >= 0).sum())
+    spoken = int(here.speaks.sum())
     words = f"Suggestions in {spoken:,} of {len(states):,} states; the policy defers in the others."
     if spoken == len(states):
         words = f"Suggestions in all {spoken:,} states: the policy never defers."
@@ -135,9 +135,7 @@ def _practice(policy: Policy, log: Log | None) -> tuple[list[Any], NDArray[np.in
 
 
 def _word(kind: int) -> str:
-    return {Kind.CHANGE: "change", Kind.CONFIRM: "confirmation", Kind.DEFER: "defer"}.get(
-        Kind(kind), "suggestion"
-    )
+    return "suggestion" if kind == Kind.UNKNOWN else Kind(kind).word
 
 
 def _over_labels(table: Table, actions: Sequence[Any]) -> Any:
@@ -211,10 +209,12 @@ def _over_features(
         {
             chosen[0]: at[:, i].tolist(), chosen[1]: at[:, j].tolist(),
             "kind": [_word(int(k)) for k in here.kind],
-            "suggested": [None if c < 0 else here.actions[int(c)] for c in here.choice],
+            "suggested": [
+                suggested_words(here, s) if speaks else None for s, speaks in enumerate(here.speaks)
+            ],
         }
     )  # fmt: skip
-    share = float((here.choice >= 0).mean())
+    share = float(here.speaks.mean())
     places = " and ".join(chosen)
     words = f"What is suggested over {places}; on {100 * share:.0f} % of the map."
     if len(names) > 2:
@@ -411,7 +411,7 @@ def rule_tree(policy: Any) -> Figure:
         {
             "rule": r + 1,
             "where": " and ".join(c.words for c in rule.conditions),
-            "suggested": None if rule.silent else rule.suggested,
+            "suggested": None if rule.silent else rule.says,
             **{name: rule.facts.get(name) for name in ("advantage", "low", "high")},
         }
         for r, rule in enumerate(rules)
@@ -501,7 +501,7 @@ def value_by_size(
 def _spoken(policy: Any, log: Log) -> float:
     """The share of the steps of a log at which a policy names an action."""
     states, row = policy.space.of_log(log)
-    return float((policy.at(states).choice[row] >= 0).mean())
+    return float(policy.at(states).speaks[row].mean())
 
 
 def _estimated(policy: Any, test: Log, estimator: str, seed: int) -> tuple[float, float]:

@@ -39,10 +39,11 @@ from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation.result import ENOUGH, Evaluation
 from dprl.evaluation.subgroups import check_by
 from dprl.logs.assumptions import chances_words
-from dprl.logs.encoding.encoder import encoded_like, encoding_of
+from dprl.logs.encoding.encoder import encoding_of
 from dprl.logs.encoding.gaps import gap_counts, gap_shares
 from dprl.logs.log import Log, check_log
 from dprl.policies.certificate import down
+from dprl.policies.familiar import like_policy
 from dprl.policies.protocol import DeferringPolicy
 
 # --- The model card: what a report says about a policy, for machines that keep records of models
@@ -187,11 +188,8 @@ def card_path(
 
 
 def headline_of(judged: Evaluation | None) -> tuple[str, Mapping[str, float]] | None:
-    """The estimate that is shown first: DR, or WPDIS where no model of values was fitted."""
-    if judged is None:
-        return None
-    name = "DR" if math.isfinite(judged["DR"]["difference"]) else "WPDIS"
-    return name, judged[name]
+    """The estimate that is shown first."""
+    return None if judged is None else (judged.headline, judged[judged.headline])
 
 
 @dataclass(frozen=True)
@@ -405,7 +403,7 @@ def report(
     cases = check_whole("cases", cases, 0)
     check_log(log)
     given, gaps = log, gap_counts(log)
-    log = encoded_like(log, policy.provenance.get("columns", {}))
+    log = like_policy(policy, log)
     columns = check_by(by, log)
     tell = progress or (lambda stage, share: None)
     tell("describing the changes", 0.0)

@@ -29,20 +29,23 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
-from dprl._core.arrays import Ints
+from dprl._core.arrays import Bools, Ints
 from dprl._core.html.catalogue import Words
 from dprl._core.inference import LEVEL, contrast_of
 from dprl._core.practice import DIVIDED
 from dprl._core.table import Table
 from dprl._core.words import joined, said_by, say, sentences
 from dprl.errors import LogError
+from dprl.evaluation.divergence import weighed
 from dprl.evaluation.subgroups import Subgroups
-from dprl.evidence.balance import Balance, Compared, ComparedChange, balance
+from dprl.evidence.balance import Balance, Compared, ComparedChange, comparable
+from dprl.evidence.behavior import Behavior
 from dprl.evidence.decision_points import TOLERANCE
+from dprl.evidence.propensity import EQUAL
 from dprl.logs.assumptions import DROPS, UNRELATED, WEIGHED
 from dprl.logs.censoring import from_cut_on, treat_cut
-from dprl.logs.encoding.encoder import encoded_like
 from dprl.logs.log import CUT, Label, Log
 from dprl.logs.overlap import cannot_tell, seen
 from dprl.logs.returns import returns
@@ -55,7 +58,7 @@ from dprl.policies.explain import (
     why_silent,
     window_words,
 )
-from dprl.policies.familiar import check_familiar
+from dprl.policies.familiar import check_familiar, like_policy
 from dprl.policies.protocol import Decisions, DeferringPolicy, Kind
 from dprl.policies.regions import Region, Situation, in_regions
 from dprl.policies.rules.policy import RulePolicy
@@ -124,7 +127,7 @@ class Change:
         region: The region of features; None where the situation is a state.
         usual: The action that is usually taken there; "practice is divided" where none has half of
             the share.
-        suggested: The action that the policy suggests.
+        suggested: The action that the policy suggests; "not" an action where it says what to avoid.
         shares: (action, share of episodes that took it at their first visit), largest share first.
         counted: What the counts count: "episodes", "groups" or "visits".
         episodes: Number in the training log that took the suggestion at their first visit.
@@ -153,6 +156,7 @@ class Change:
             the learner decided by it, and the differences of returns are another look.
         rule: What is on record about the rule that makes the change; None where no rule does. It
             takes the place of the numbers in training.
+        avoid: The label of the action to avoid, where that is what it suggests; else None.
     """
 
     key: str
@@ -183,6 +187,13 @@ class Change:
     confirmed: float = 0.0
     deferred: float = 0.0
     beyond: bool = False
+    avoid: Label | None = None
+
+    def took(self, log: Log, rows: Ints) -> NDArray[np.bool_]:
+        """bool: whether the steps `rows` of a log did as it suggests."""
+        own = {label: i for i, label in enumerate(log.actions)}
+        named = self.suggested if self.avoid is None else self.avoid
+        return np.asarray((log.action[rows] == own.get(named, -1)) == (self.avoid is None))
 
     @property
     def divided(self) -> bool:
@@ -278,14 +289,33 @@ def silent_steps(here: Decisions, row: Ints) -> Counter[str]:
     return steps_by_reason
 
 
-def compare(log: Log, changes: Sequence[Change], rows: Sequence[Ints]) -> Balance | None:
-    """Those who took the suggestions and the others; rows: the log's steps of each change."""
+def compare(
+    log: Log, changes: Sequence[Change], rows: Sequence[Ints], suggested: Ints, changed: Bools
+) -> Balance | None:
+    """Those who took the suggestions and the others, weighed as in `dprl.evaluate`.
+
+    Args:
+        log: The log.
+        changes: The changes of a policy.
+        rows: The log's steps of each change.
+        suggested: int64 (N,), what the policy names at each step, as a code of the log; -1: none.
+        changed: bool (N,), the steps that it changes.
+    """
+    if not comparable(log):
+        return None
     code = {label: i for i, label in enumerate(log.actions)}
     compared = [
-        Compared(f"{change.situation}: {change.suggested}", at, code.get(change.suggested, -1))
+        Compared(
+            f"{change.situation}: {change.suggested}",
+            at,
+            code.get(change.suggested if change.avoid is None else change.avoid, -1),
+        )
         for change, at in zip(changes, rows, strict=True)
     ]
-    return balance(log, compared)
+    behavior = Behavior.fit(log)
+    chance = np.where(suggested >= 0, behavior.table[behavior.row, suggested], 0.0)
+    recorded = np.zeros(log.n_steps, bool) if log.propensity is None else ~np.isnan(log.propensity)
+    return weighed(log, compared, suggested, chance, changed, recorded)
 
 
 def shown_at(log: Log, row: int) -> tuple[tuple[str, float | str], ...]:
@@ -441,7 +471,7 @@ class Described:
         """
         rows, log, space = self._rows[change.key], self.log, self.policy.space
         rows = first_rows(log, rows)
-        took = np.array([log.actions[a] == change.suggested for a in log.action[rows]], bool)
+        took = change.took(log, rows)
         both = []
         for side in (rows[took], rows[~took]):
             if isinstance(space, FeatureSpace):
@@ -493,7 +523,7 @@ def first_rows(log: Log, rows: Ints) -> Ints:
 
 def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     """The changes `policy` makes, in words, and what `log` says about each."""
-    log = encoded_like(log, policy.provenance.get("columns", {}))
+    log = like_policy(policy, log)
     shared, strange = seen(policy.provenance, log), check_familiar(policy, log)
     gamma = float(policy.parameters.get("gamma", 1.0))
     ended = dict(zip(log.episodes, log.ended.tolist(), strict=True))
@@ -565,15 +595,18 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         _change(one, settled, G, sure_in, ruled, at)
         for one, at in zip(situations, rows, strict=True)
     ]
-    kinds, choice, silent = here.kind[row], here.choice[row], silent_steps(here, row)
+    kinds, speaks, silent = here.kind[row], here.speaks[row], silent_steps(here, row)
     place = {label: i for i, label in enumerate(settled.actions)}
-    names = np.array([place.get(label, -1) for label in policy.actions] + [-1], np.int64)
-    done = (choice >= 0) & (names[choice] == settled.action)
+    names = np.array([*(place.get(label, -1) for label in policy.actions), -1], np.int64)
+    named = names[here.named[row]]
+    took = named == settled.action
+    done = speaks & (took == (here.choice[row] >= 0))
+    changed = here.changes[row]
     order = sorted(range(len(changes)), key=lambda i: _place(changes[i]))
     # Settling marks cut episodes as ended; people should still be told.
     marks = np.array([ended[e] for e in settled.episodes], np.uint8)
     n = max(settled.n_steps, 1)
-    compared = compare(settled, changes, rows)
+    compared = compare(settled, changes, rows, named, changed)
     alone = () if compared is None else compared.changes
     return Described(
         policy=policy,
@@ -587,20 +620,17 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         notes=tuple(notes),
         changes=tuple(changes[i] for i in order),
         steps={
-            name: float((kinds == k).sum()) / n
-            for k, name in (
-                (Kind.DEFER, "deferred"),
-                (Kind.CONFIRM, "confirmed"),
-                (Kind.CHANGE, "changed"),
-            )
+            "deferred": float((kinds == Kind.DEFER).sum()) / n,
+            "confirmed": float((kinds == Kind.CONFIRM).sum()) / n,
+            "changed": float(changed.sum()) / n,
         },
-        not_done=float(((choice >= 0) & ~done).sum()) / n,
+        not_done=float((speaks & ~done).sum()) / n,
         silent=tuple((why, count / n) for why, count in silent.most_common()),
         scattered=scattered(policy, here, situations),
         balance=compared,
         compared={changes[one.number].key: one for one in alone},
-        divided=float(((kinds == Kind.CHANGE) & here.divided[row]).sum()) / n,
-        changed_at=kinds == Kind.CHANGE,
+        divided=float((changed & here.divided[row]).sum()) / n,
+        changed_at=changed,
         took_at=done,
         _rows={changes[i].key: rows[i] for i in order},
         # Weights are for means; a single case is shown with what was seen of it.
@@ -646,6 +676,8 @@ def _change(
 ) -> Change:
     """What is told of one situation; `compared`: its rows among which first ones are first."""
     row = next(iter(change_rows(one.here, np.array([one.s]), "")))
+    here, named = one.here, one.here.actions[one.here.named[one.s]]
+    avoid = named if here.choice[one.s] < 0 else None
     name: list[Any] = ["state", one.state, row["usual"], row["suggested"]]
     if one.region is not None:
         name = ["region", one.region.to_dict()]
@@ -660,7 +692,8 @@ def _change(
         purity=one.purity,
         confirmed=one.confirmed,
         deferred=one.deferred,
-        check=_check(log, compared, row["suggested"], G),
+        check=_check(log, compared, named, G, avoid is not None),
+        avoid=avoid,
         sure=_sure(one.here, one.s, sure_in),
         rule=None if ruled is None else record_of(ruled, one.s),
         **_facts(one.here, one.s, row),
@@ -687,7 +720,7 @@ def _facts(here: Decisions, s: int, row: Mapping[str, Any]) -> dict[str, Any]:
         "low": _number(row["low"]),
         "high": _number(row["high"]),
         "planned": None if row["planned"] == row["value"] else _number(row["planned"]),
-        "beyond": bool(plan_beyond(here, s, int(here.choice[s]))),
+        "beyond": bool(here.choice[s] >= 0 and plan_beyond(here, s, int(here.choice[s]))),
     }
 
 
@@ -709,15 +742,37 @@ def _key(what: Any) -> str:
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _check(log: Log, rows: Ints, suggested: Label, G: NDArray[np.float64]) -> Check:
-    """What happened at the first step in a situation: with the suggestion, and without."""
+def _check(log: Log, rows: Ints, named: Label, G: NDArray[np.float64], avoid: bool) -> Check:
+    """What happened at the first step in a situation: with the suggestion, and without.
+
+    Where recorded chances differ from row to row, those who followed stand for all by one over
+    their chance; of several other actions to take it is not on record, and nothing is weighed.
+    """
     rows = first_rows(log, rows)
-    a = log.actions.index(suggested) if suggested in log.actions else -1
-    x, y = G[rows[log.action[rows] == a]], G[rows[log.action[rows] != a]]
+    a = log.actions.index(named) if named in log.actions else -1
+    took = (log.action[rows] == a) != avoid
+    x, y = G[rows[took]], G[rows[~took]]
     got, got_others = (float(v.mean()) if len(v) else None for v in (x, y))
     if got is None or got_others is None:
         return Check(len(x), len(y), got, got_others, None, None, None)
+    p = np.full(len(rows), np.nan) if log.propensity is None else log.propensity[rows]
+    if (not avoid or log.n_actions == 2) and np.ptp(p[took]) > EQUAL:
+        return _weighed_check(G[rows], took, p, got_others)
     weight = len(y) / len(rows)
     low, high = (_number(weight * end) for end in contrast_of(x, y))
     advantage = weight * (got - got_others)
     return Check(len(x), len(y), got, got_others, advantage, low, high)
+
+
+def _weighed_check(
+    G: NDArray[np.float64], took: Bools, p: NDArray[np.float64], got_others: float
+) -> Check:
+    """As `_check`, with returns (n,) of those who followed weighed by one over their chance."""
+    w = np.where(took, 1 / p, 0.0)
+    got, n = float(w @ G / w.sum()), len(G)
+    advantage = got - float(G.mean())
+    spread = w / w.mean() * (G - got) - (G - G.mean())
+    ess = float(w.sum() ** 2 / (w @ w))
+    half = np.inf if ess < 2 else stdtrit(ess - 1, (1 + LEVEL) / 2) * spread.std(ddof=1) / n**0.5
+    low, high = _number(advantage - half), _number(advantage + half)
+    return Check(int(took.sum()), int((~took).sum()), got, got_others, advantage, low, high)

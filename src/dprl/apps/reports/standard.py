@@ -31,6 +31,7 @@ from dprl.apps.reports.changes import Described
 from dprl.errors import DprlError, ParameterError
 from dprl.evaluation._sensitivity import Sensitivity, sensitivity
 from dprl.evaluation.result import ENOUGH, Evaluation
+from dprl.evidence.yardstick import yardstick_words
 from dprl.logs.assumptions import chances_words
 from dprl.logs.encoding.categories import TRUTH
 from dprl.logs.encoding.encoder import FAR, Encoding, encoding_of
@@ -315,6 +316,12 @@ class Facts:
         names = d.policy.space.said
         listed = [
             self.t(
+                "Where {situation}: {suggested}; whatever else, in the usual proportions.",
+                situation=self.t.situation(c.situation, names, short),
+                suggested=short(self.t.part(c.suggested)),
+            )
+            if c.avoid is not None
+            else self.t(
                 "Where {situation}: always {suggested}; practice is divided there.",
                 situation=self.t.situation(c.situation, names, short),
                 suggested=short(c.suggested),
@@ -446,7 +453,7 @@ class Facts:
         if j is not None:
             lines.append(
                 self.t(
-                    "Estimators: {names}; {level} % percentile intervals of {draws} bootstraps, "
+                    "Estimators: {names}; {level} % intervals from {draws} bootstraps, "
                     "seed {seed}; estimated probabilities below {clip} are raised to it.",
                     names=", ".join(j.rows),
                     draws=int(j.settings["draws"]),
@@ -542,8 +549,7 @@ class Facts:
             return [self._no_estimate()]
         if not j.facts["spoken"]:
             return [self.t("The policy says nothing in this log: it is usual practice itself.")]
-        name = "DR" if known(j["DR"]["difference"]) is not None else "WPDIS"
-        row = j[name]
+        name, row = j.headline, j[j.headline]
         numbers = {
             k: self.t.number(row[f"difference{end}"], True)
             for k, end in (("difference", ""), ("low", "_low"), ("high", "_high"))
@@ -635,6 +641,8 @@ class Facts:
                     star=self.t.fixed(star, 2),
                 )
             ]
+        if b.yardstick:
+            lines.append(self._quoted(yardstick_words(b.yardstick)))
         if b.facts["estimator"] == "WIS":
             lines.append(
                 self.t(

@@ -21,7 +21,7 @@ import json
 import os
 import sqlite3
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,8 +31,8 @@ from dprl._core.checks import check_whole
 from dprl._core.disk import replacing, together
 from dprl._core.table import many, no_formula
 from dprl.apps.reports.changes import Change, Described
-from dprl.apps.review.narrowing import read_kept
-from dprl.errors import ParameterError, PolicyError
+from dprl.apps.review.narrowing import kept_words, read_kept
+from dprl.errors import DprlError, ParameterError, PolicyError
 from dprl.policies.protocol import DeferringPolicy
 from dprl.policies.rules.text import rules_of
 
@@ -57,6 +57,26 @@ TABLES = (
         for what in ("UPDATE", "DELETE")
     ),
 )
+
+
+COLUMN = "narrowed TEXT NOT NULL DEFAULT ''"
+"""The column that earlier versions did not have; it was then added to their files."""
+
+
+def _schema(statements: Iterable[str]) -> set[str]:
+    """Statements that make tables and triggers, without the spaces between their words."""
+    return {"".join(sql.split()) for sql in statements}
+
+
+def _is_ours(db: sqlite3.Connection) -> bool:
+    """Whether a file has these tables and triggers and nothing else: no view, no other trigger."""
+    found = db.execute("SELECT name, sql FROM sqlite_master")
+    made = _schema(str(sql) for name, sql in found if name != "sqlite_sequence")
+    before = [sql.replace(f",\n      {COLUMN}", "") for sql in TABLES]
+    added = [
+        sql.replace("chain TEXT NOT NULL\n", f"chain TEXT NOT NULL, {COLUMN}\n") for sql in before
+    ]
+    return made in (_schema(TABLES), _schema(before), _schema(added))
 
 
 class NotStoredError(PolicyError):
@@ -184,6 +204,9 @@ class Verdicts:
         empty = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
         if not empty and db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
             raise sqlite3.DatabaseError("it is a database of something else")
+        if not empty and not _is_ours(db):
+            raise self._changed("its tables and triggers are not those of verdicts")
+        db.execute("PRAGMA trusted_schema=OFF")
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("BEGIN IMMEDIATE")
         if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
@@ -243,14 +266,41 @@ class Verdicts:
         before = ""
         for place, row in enumerate(rows, 1):
             *shown, chain, narrowed = row
-            if row[0] != place or _chain(before, (*shown, *_told(narrowed))) != chain:
-                raise PolicyError(
-                    f"{self.path.name!r} was changed by other hands.",
-                    f"verdict {place}: its chain does not fit",
-                    "Go back to a copy, or to the last audit trail.",
-                )
+            why = ""
+            if not all(isinstance(x, str) for x in row[1:]) or row[0] != place:
+                why = "it is no row of texts in its place"
+            elif _chain(before, (*shown, *_told(narrowed))) != chain:
+                why = "its chain does not fit"
+            else:
+                why = self._odd(Verdict(*row))
+            if why:
+                raise self._changed(f"verdict {place}: {why}")
             before = chain
         return [Verdict(*row) for row in rows]
+
+    def _changed(self, where: str) -> PolicyError:
+        return PolicyError(
+            f"{self.path.name!r} was changed by other hands.",
+            where,
+            "Go back to a copy, or to the last audit trail.",
+        )
+
+    def _odd(self, verdict: Verdict) -> str:
+        """Why this is no verdict that `add` would have stored; '' where it is one."""
+        if verdict.change not in self.changes:
+            return "its change is none of this policy"
+        if verdict.verdict not in WORDS:
+            return f"{verdict.verdict[:20]!r} is no verdict"
+        if len(verdict.comment) > COMMENT:
+            return "its comment is too long"
+        try:
+            tidy_name(verdict.reviewer)
+            kept_words(verdict.narrowed)
+        except DprlError as error:
+            return error.what
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return "what it narrows cannot be read"
+        return ""
 
 
 def _told(narrowed: str) -> tuple[str, ...]:

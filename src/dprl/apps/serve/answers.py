@@ -410,10 +410,11 @@ class Answers:
                 "in_range": False,
                 "reason": outside,
             }
-        chosen = int(here.choice[s])
+        chosen, warned = int(here.choice[s]), int(here.avoid[s])
         return {
             "action": here.actions[chosen] if chosen >= 0 else None,
-            "defer": chosen < 0,
+            **({"avoid": here.actions[warned]} if warned >= 0 else {}),
+            "defer": not here.speaks[s],
             "kind": Kind(here.kind[s]).word,
             "in_range": not place.strange,
             "reason": f"{place.strange} {reason(here, s)}".strip(),

@@ -29,16 +29,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from dprl._core.disk import KINDS, check_target
+from dprl._core.disk import KINDS, check_target, locked
 from dprl._core.table import to_json_value
 from dprl.errors import ParameterError, PolicyError
 
 # --- The audit: a record of answers that only grows, in a file of JSON lines
 
-try:
-    import fcntl
-except ImportError:  # not on this system: then only one process writes
-    fcntl = None  # type: ignore[assignment]
 try:
     import resource
 except ImportError:  # not on this system
@@ -138,7 +134,7 @@ class Audit:
 
     def append(self, entries: list[dict[str, Any]]) -> None:
         """Add entries to the file; an OSError where they are not stored."""
-        with self._locked():
+        with locked(self._handle):
             if self.moved:
                 self.failing = MOVED
                 raise OSError(errno.ENOENT, MOVED)
@@ -201,17 +197,6 @@ class Audit:
         except OSError:  # the file may only grow: say later what does not hold
             self._undone += [str(e["request"]) for e in entries if "request" in e]
 
-    @contextlib.contextmanager
-    def _locked(self) -> Any:
-        if fcntl is None:
-            yield
-            return
-        fcntl.flock(self._handle, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(self._handle, fcntl.LOCK_UN)
-
     def close(self) -> None:
         """Close the file."""
         with contextlib.suppress(OSError):
@@ -220,13 +205,8 @@ class Audit:
 
 def size_of(handle: int) -> int:
     """The size of an audit, in bytes, while nobody is in the middle of a line."""
-    if fcntl is None:
+    with locked(handle, shared=True):
         return os.fstat(handle).st_size
-    fcntl.flock(handle, fcntl.LOCK_SH)
-    try:
-        return os.fstat(handle).st_size
-    finally:
-        fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 def _tail(handle: int, size: int) -> tuple[bytes, bool]:
@@ -464,6 +444,7 @@ ROOM = 10_000
 """Largest number of lines of the log that wait to be written."""
 LOG_HOW = "Name with --log a file in a folder that exists, or - for standard output."
 CARDS = ("card", "suggestion")
+ANSWERED = ("action", "avoid", "defer", "kind", "in_range")
 """What an entry names only where there was a card: not where the policy deferred."""
 
 
@@ -571,7 +552,7 @@ class Records:
                 **{k: v for k, v in about.items() if k not in CARDS or not answer["defer"]},
                 "state": place,
                 "input": input_hash(state, self.key),
-                **{k: answer[k] for k in ("action", "defer", "kind", "in_range")},
+                **{k: answer[k] for k in ANSWERED if k in answer},
                 "seconds": round(seconds, 6),
                 **({"features": state} if self.states else {}),
             }

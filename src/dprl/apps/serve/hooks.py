@@ -27,6 +27,7 @@ from dprl.apps.serve.replies import RefusedError, odd
 from dprl.errors import DprlError, ParameterError
 from dprl.logs.encoding.categories import TRUTH
 from dprl.logs.encoding.gaps import GONE
+from dprl.policies.protocol import Avoid
 
 # --- Feedback on cards: read as CDS Hooks 2.0 has it, and compared with the cards that were given
 #
@@ -651,7 +652,8 @@ class Hooks:
         """The card for an answer; none where the policy defers."""
         if answer["defer"]:
             return []
-        action = str(answer["action"])
+        warned = answer["kind"] == "avoid"
+        action = str(Avoid(answer["avoid"]) if warned else answer["action"])
         usual = answer["kind"] == "confirmation"
         words = f"Usual practice is supported here: {action}" if usual else f"Consider: {action}"
         detail = (

@@ -26,8 +26,8 @@ BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "dprl_requests": ("Requests by path and status.", ("path", "code")),
     "dprl_answers": (
-        "States answered: change, confirmation, unknown (an action where usual practice is not on "
-        "record), defer, out_of_range.", ("kind",),
+        "States answered: change, confirmation, avoid (what not to do), unknown (an action where "
+        "usual practice is not on record), defer, out_of_range.", ("kind",),
     ),
     "dprl_feature_states": (
         "States answered within the ranges of training, by the part of the training values that "
@@ -45,7 +45,7 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "dprl_worker_restarts": ("Processes that ended by themselves and were started anew.", ()),
 }  # fmt: skip
 BEGIN = {
-    "dprl_answers": ("change", "confirmation", "unknown", "defer", "out_of_range"),
+    "dprl_answers": ("change", "confirmation", "avoid", "unknown", "defer", "out_of_range"),
     "dprl_reloads": ("done", "refused"),
     "dprl_feedback": ("accepted", "overridden", "unknown_card"),
 }

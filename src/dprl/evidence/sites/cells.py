@@ -2,19 +2,24 @@ r"""What a site counts, and what it does not give away.
 
 Let m(s,a) be the groups that took a at their first visit of s, and n(s) their sum over actions.
 
-* n(s) < k: nothing is given away about s.
+* n(s) < k: nothing is given away about s. Where every group visits one state, the number of groups
+  less those of all other states would give n(s) away: then the next smaller states are left out
+  too, until k groups are.
 * Else the cells 0 < m(s,a) < k make the *rest*. If they are a single cell, or fewer than k groups
   together, the smallest other cells join until they are two cells and k groups. The rest is given
   away as one: its count, its sums, its bins.
 * The later occurrences of a pair are given away if they are of at least k groups, and the pair is
-  not in the rest.
+  not in the rest. A pair is given away whole or not at all: Q̂(s,a) is about the first visits and
+  the later ones, who differ, and without the later ones it would be about other people. So a pair
+  whose later occurrences are of some groups, and fewer than k, is in the rest.
 
-So n(s) less all cells of s that are given away is 0 or the rest, which is of at least two actions
-and k groups: nobody gets a small cell as a difference.
+So n(s) less all cells of s that are given away is 0 or the rest, which is of at least k groups, and
+of two actions where one of them is a small cell: nobody gets a small cell as a difference.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -31,6 +36,7 @@ from dprl.evidence.sites.evidence import EMPTY, REST, SiteEvidence, SiteSchema, 
 from dprl.logs.censoring import treat_cut
 from dprl.logs.follow_up import window_of
 from dprl.logs.log import Label, Log, check_log
+from dprl.logs.overlap import log_mark
 from dprl.logs.returns import first_of, first_visits, refuse_outside, returns
 
 USUAL_K = 10
@@ -85,6 +91,7 @@ def whole_evidence(log: Log, schema: SiteSchema) -> SiteEvidence:
         "site": "", "part": "", "k": 1, "episodes": log.n_episodes, "groups": len(log.groups),
         "cut_episodes": len(log.cut_episodes), "pairs": 0, "later": 0, "states": 0, "visits": 0,
         "grouped": log.groups != log.episodes, "timed": log.time is not None,
+        "log": f"{log_mark(log):016x}",
     }  # fmt: skip
     if log.propensity is not None:
         at = ~np.isnan(log.propensity)
@@ -119,6 +126,9 @@ def as_site(parts: Sequence[SiteEvidence], *, k: int, site: str) -> SiteEvidence
         **facts[0], **total, "site": site, "k": k, "grouped": any(f["grouped"] for f in facts),
         "timed": all(f["timed"] for f in facts),
     }  # fmt: skip
+    if "log" in own:  # whether two files are of one log can be told; the log cannot be told from it
+        mark = sum(int(f["log"], 16) for f in facts) % (1 << 64)
+        own["log"] = hashlib.sha256(f"dprl-site|{mark}".encode()).hexdigest()[:32]
     chances = {f.get("chances", "none") for f in facts}
     if any("chances" in f for f in facts):
         own["chances"] = chances.pop() if len(chances) == 1 else "some"
@@ -132,7 +142,9 @@ def _suppressed(whole: SiteEvidence, k: int) -> SiteEvidence:
     A = len(whole.schema.actions)
     n = whole.evidence.words[:, :, :A, COUNT]
     first, later = n[FIRST], n[LATER]
-    rest, gone = rest_of(first, k)
+    alone = first.sum() == whole.groups  # every group in one state: all of them less the others
+    gone = left_out(first.sum(axis=1), k, alone)
+    rest = rest_of(first, k, gone, (first > 0) & (later > 0) & (later < k))
     lost_later = (later > 0) & ((later < k) | rest | gone[:, None])
     narrow = replace(
         whole.evidence, actions=whole.schema.actions,
@@ -209,23 +221,40 @@ def _codes(
     return codes
 
 
-def rest_of(m: Ints, k: int) -> tuple[Bools, Bools]:
-    """Which pairs (S, A) are put together as the rest, and which states (S,) are left out.
+def left_out(n: Ints, k: int, alone: bool) -> Bools:
+    """Which states (S,) are left out.
+
+    Args:
+        n: int64 (S,), groups by state.
+        k: The fewest groups.
+        alone: Whether no group visits two states.
+    """
+    gone = (n > 0) & (n < k)
+    for s in np.argsort(n, kind="stable"):
+        if not alone or not 0 < n[gone].sum() < k:
+            break
+        gone[s] = n[s] > 0
+    return np.asarray(gone)
+
+
+def rest_of(m: Ints, k: int, gone: Bools, also: Bools) -> Bools:
+    """Which pairs (S, A) are put together as the rest.
 
     Args:
         m: int64 (S, A), groups by state and action at first visits.
         k: The fewest groups.
+        gone: bool (S,), the states that are left out.
+        also: bool (S, A), pairs that must be in the rest, with m above 0.
     """
-    total = m.sum(axis=1)
-    gone = (total > 0) & (total < k)
-    rest = (m > 0) & (m < k) & ~gone[:, None]
-    short = rest.any(axis=1) & ((rest.sum(axis=1) < 2) | (np.where(rest, m, 0).sum(axis=1) < k))
+    rest = (((m > 0) & (m < k)) | also) & ~gone[:, None]
+    small = (rest & (m < k)).any(axis=1)
+    short = small & ((rest.sum(axis=1) < 2) | (np.where(rest, m, 0).sum(axis=1) < k))
     for s in np.flatnonzero(short):
         for a in np.argsort(m[s], kind="stable"):
             if rest[s].sum() >= 2 and m[s][rest[s]].sum() >= k:
                 break
             rest[s, a] |= m[s, a] > 0
-    return rest, gone
+    return np.asarray(rest)
 
 
 def _with_rest(whole: Evidence, rest: Bools, gone: Bools, lost_later: Bools) -> Evidence:

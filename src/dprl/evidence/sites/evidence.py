@@ -10,7 +10,9 @@ bit, in any order.
 cells of fewer than k groups these cells, and the next larger ones until the cells are at least two
 and their groups at least k, are put together as the *rest*: first visits that took one of several
 actions, nobody says which. So what is known of a whole state less what is given away of its
-actions is the rest again. A state with fewer than k groups is left out. `_site_cells` does this.
+actions is the rest again. A state with fewer than k groups is left out. A pair is given away whole
+or not at all: also a pair that some groups, and fewer than k, took later is in the rest, since its
+value without them would be about other people. `dprl.evidence.sites.cells` does this.
 
 The rest counts in V̂(s), which is that of the union. A pair in the rest is not counted at this
 site: n(s,a) becomes smaller, and Q̂(s,a) is that of the other sites. The rest does not count as
@@ -23,6 +25,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
+import itertools
 import json
 import os
 import sys
@@ -46,7 +49,7 @@ from dprl._core.words import api, either, option, say, worded
 from dprl.errors import DprlError, EvidenceError, ParameterError
 from dprl.evidence.counts import FIRST, LARGEST_TABLE, LATER, Counted, Counts, Evidence
 from dprl.logs.follow_up import window_of
-from dprl.logs.log import Label, Log, check_log
+from dprl.logs.log import DEFERRAL, Label, Log, check_log
 from dprl.logs.source import LogFacts, Share, Statistic
 
 # --- What is in the evidence of sites, in words: for a hospital that asks what leaves it
@@ -138,7 +141,8 @@ def notes_of(of: SiteEvidence) -> tuple[str, ...]:
     notes.append(
         f"Cells of fewer than k groups were suppressed ({words}), counted by site: {pairs:,} pairs "
         f"at first visits ({first} first visits), {states:,} states as a whole, and {later:,} "
-        "pairs at later visits only. These pairs have fewer episodes here than in a pooled log, "
+        "pairs that were taken at later visits only; a pair that fewer than k groups took at later "
+        "visits was suppressed whole. These pairs have fewer episodes here than in a pooled log, "
         "and values of the other sites alone, so that the policy may differ from that of the "
         "pooled log, mostly by deferring; which action is usual may differ, too."
     )
@@ -327,6 +331,8 @@ FACTS: dict[str, type] = {
     "pairs": int, "later": int, "states": int, "grouped": bool, "timed": bool,
 }  # fmt: skip
 """What is kept about every site, and its type."""
+MAYBE = ("chances", "log")
+"""What may be kept about a site besides: probabilities on record, and a mark of its log."""
 CHANCES = ("all", "some", "none")
 """On which rows a log says with which probability the action was taken; not kept without a column
 for it."""
@@ -401,7 +407,7 @@ def _check_sites(of: SiteEvidence) -> None:
     if not of.sites:
         refuse_parts("no site")
     for site in of.sites:
-        if not isinstance(site, Mapping) or set(site) - {"chances"} != {*FACTS, "visits"}:
+        if not isinstance(site, Mapping) or set(site) - {*MAYBE} != {*FACTS, "visits"}:
             refuse_parts("facts of a site that are missing or do not belong there")
         for name, kind in FACTS.items():
             value: Any = site[name]
@@ -412,11 +418,14 @@ def _check_sites(of: SiteEvidence) -> None:
             refuse_parts(f"'visits' of a site is {site['visits']!r}")
         if site.get("chances", "all") not in CHANCES:
             refuse_parts(f"'chances' of a site is {site['chances']!r}")
+        if not isinstance(site.get("log", ""), str):
+            refuse_parts(f"'log' of a site is {site['log']!r}")
         if site["k"] < 1 or site["groups"] > site["episodes"]:
             refuse_parts("more groups than episodes, or a k below 1")
-    marks = [site["part"] for site in of.sites]
-    if len(set(marks)) < len(marks):
-        refuse_parts("one site twice")
+    for name in ("part", "log"):
+        marks = [site[name] for site in of.sites if name in site]
+        if len(set(marks)) < len(marks):
+            refuse_parts("one site twice")
     groups = sum(site["groups"] for site in of.sites)
     if (of.evidence.words[FIRST, ..., COUNT].sum(axis=1) > groups).any():
         refuse_parts("more first visits of a state than groups")
@@ -690,6 +699,11 @@ def _labels(name: str, given: Sequence[Label]) -> tuple[Label, ...]:
             f"{name} must be a list of labels, all text or all whole numbers.",
             f"got {given!r}"[:80],
             "Name them as the logs do.",
+        )
+    if name == "actions" and DEFERRAL in labels:
+        raise ParameterError(
+            f"no action can be called {DEFERRAL!r}: a policy says so where it names none.",
+            do="Give the action another name, such as 'wait'.",
         )
     if len(set(labels)) < len(labels):
         twice = Counter(labels).most_common(1)[0][0]
@@ -1124,15 +1138,33 @@ def _refuse_mixed(parts: Sequence[SiteEvidence]) -> None:
                     available=option("available"),
                 ),
             )
-    seen: dict[str, str] = {}
+    seen: dict[str, Mapping[str, Any]] = {}
     for site in (site for part in parts for site in part.sites):
-        if site["part"] in seen:
-            raise EvidenceError(
-                "the evidence of one site is there twice, and would count twice.",
-                f"site {site['site']!r}, part {site['part'][:12]}",
-                "Merge each site's file once. (Sites with the same counts must have names.)",
-            )
-        seen[site["part"]] = site["site"]
+        for mark in (f"part {site['part']}", f"log {site['log']}" if "log" in site else ""):
+            if mark and mark in seen:
+                _refuse_twice(seen[mark], site)
+            seen[mark] = site
+    single = [part for part in parts if len(part.sites) == 1]
+    for one, other in itertools.combinations(single, 2):
+        if _same_counts(one, other):
+            _refuse_twice(one.sites[0], other.sites[0])
+
+
+def _refuse_twice(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+    raise EvidenceError(
+        "the evidence of one site is there twice, and would count twice.",
+        f"{one['site']!r} with k = {one['k']} and {other['site']!r} with k = {other['k']}",
+        "Merge each site's file once, whatever its name and k.",
+    )
+
+
+def _same_counts(one: SiteEvidence, other: SiteEvidence) -> bool:
+    """Whether two sites have as many groups and episodes, and every cell alike that both give."""
+    if any(one.sites[0][name] != other.sites[0][name] for name in ("groups", "episodes")):
+        return False
+    a, b = (part.evidence.words[FIRST, :, :-1] for part in (one, other))
+    both = (a[..., COUNT] > 0) & (b[..., COUNT] > 0)
+    return bool(both.any()) and bool((a[both] == b[both]).all())
 
 
 def _names(part: SiteEvidence) -> str:
@@ -1145,7 +1177,7 @@ def sealed(part: SiteEvidence) -> SiteEvidence:
     Whether probabilities of actions were read beside it does not matter for that.
     """
     words, arrays = part.parts
-    counted = [{k: v for k, v in site.items() if k != "chances"} for site in words["sites"]]
+    counted = [{k: v for k, v in site.items() if k not in MAYBE} for site in words["sites"]]
     total = hashlib.sha256(json.dumps(counted, sort_keys=True).encode())
     for name in sorted(arrays):
         total.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())

@@ -329,7 +329,8 @@ def _steps(column: dict[str, str], table: str, scale: int, whole: str) -> Iterat
     yield f"    CAST({column['action']} AS VARCHAR) AS action,"
     yield f"    CAST(ROUND({reward} * {scale}) AS {whole}) AS r,"
     yield f"    CASE WHEN {missing}"
-    yield f"      OR ABS({reward} * {scale} - ROUND({reward} * {scale})) > 0.000001"
+    odd = f"ABS({reward} * {scale} - ROUND({reward} * {scale}))"
+    yield f"      OR {odd} > 0.000001 OR {odd} * 1e7 > ABS({reward} * {scale})"
     yield "      THEN 1 ELSE 0 END AS odd"
     yield f"  FROM {table}"
 

@@ -29,9 +29,9 @@ from dprl._core.arrays import Floats
 from dprl._core.words import api, say, worded
 from dprl.errors import CutWarning, LogError, ParameterError, PolicyError
 from dprl.learners.rules.learner import Rules
-from dprl.learners.rules.search import Scores, region_facts
-from dprl.logs.encoding.encoder import encoded_like
-from dprl.logs.log import Log, check_log, deal
+from dprl.learners.rules.search import Scores, code_of, region_facts
+from dprl.logs.log import Log, check_log
+from dprl.policies.familiar import like_policy
 from dprl.policies.rules.policy import RulePolicy
 from dprl.policies.rules.rule import Rule, narrower
 
@@ -123,7 +123,7 @@ class HeldOut:
         """
         check_log(log)
         learner, seed, lam = _origin(policy)
-        log = encoded_like(log, policy.provenance.get("columns", {}))
+        log = like_policy(policy, log)
         if policy.provenance.get("log") != log.digest():
             raise LogError(
                 "a rule is narrowed with the log that the policy was fitted on; this is another.",
@@ -137,10 +137,11 @@ class HeldOut:
                 value_model=value_model, progress=progress,
             )  # fmt: skip
         work.tell(say("scores of the half that certified"), 0.0)
-        everyone = work.nuisances(None)
-        inside = deal(len(work.log.groups), 0.5, seed)
+        everyone = work.nuisances()
+        inside = work.proposing(seed)
+        V = work.mended(everyone.V)
         scores, returns = (
-            Scores.of(work.log, everyone.V, everyone.b, learner.gamma, each) for each in (lam, 1.0)
+            Scores.of(work.log, V, everyone.b, learner.gamma, each) for each in (lam, 1.0)
         )
         half = cls(
             policy, scores.of_groups(~inside), returns.of_groups(~inside),
@@ -181,7 +182,8 @@ class HeldOut:
             >>> facts["low"] < facts["advantage"] < facts["high"]
             True
         """
-        return self._facts(narrower(self.policy, rule, conditions))
+        new = narrower(self.policy, rule, conditions)
+        return self._facts(new, bool(self.policy.rules[rule - 1].facts.get("late")))
 
     def narrow(self, rule: int, conditions: Iterable[Any]) -> RulePolicy:
         """The policy with one rule narrowed, and what this half says of it on record.
@@ -230,9 +232,10 @@ class HeldOut:
             f"narrower rule and {others} did otherwise; each must be {self.n_min:g} or more."
         )
 
-    def _facts(self, rule: Rule) -> dict[str, Any]:
-        a = self.certifies.log.actions.index(rule.suggested)
-        here = self.certifies.inside(rule.conditions)
+    def _facts(self, rule: Rule, late: bool) -> dict[str, Any]:
+        """What is on record of a region; by whole returns where these contradict the credit."""
+        a = code_of(self.certifies.log, rule)
+        here = (self.returns if late else self.certifies).inside(rule.conditions)
         mean, parts = here.contrast(a)
         se, groups = float(np.sqrt((parts**2).sum())), len(np.unique(here.group))
         low, high, value = math.nan, math.nan, 1.0
@@ -252,7 +255,7 @@ class HeldOut:
     def _check(self) -> None:
         """Refuse to answer where the numbers on record do not come out again."""
         for number, rule in enumerate(self.policy.rules, 1):
-            again = self._facts(rule)
+            again = self._facts(rule, bool(rule.facts.get("late")))
             for name in JUDGED:
                 there, here = rule.facts.get(name), again[name]
                 if there is None or here is None:

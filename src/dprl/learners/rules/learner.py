@@ -4,30 +4,45 @@ A certificate over a thousand cells has no power; a tree of depth 2 asks few que
 divided in two halves, A proposes and B certifies.
 
 1. Nuisances, cross-fitted by group (`dprl.evidence.nuisances`): V̂(s), and the probabilities b̂(a|s)
-   of usual practice. Rows of A see models of A alone, rows of B models of all other groups.
+   of usual practice. b̂ is fitted once, to all other groups: it sees features and what was done, no
+   outcome. V̂ at rows of A sees A alone, at rows of B all other groups.
 2. Credit e_t(λ) (`dprl.evidence.excursions`) and the scores of actions
 (`dprl.learners.rules.search`):
    what doing an action brings over doing otherwise.
 3. A chooses λ, depth and the size of leaves, and proposes (`dprl.learners.rules.search`).
-4. B certifies (`dprl.learners.rules.search`). What passes is issued.
+4. b̂ is tested in every proposed region (`dprl.evidence.score_test`). Where it is refuted the record
+   cannot tell what the action brought, and nothing is claimed. It sees no outcomes.
+5. B certifies (`dprl.learners.rules.search`). What passes is issued.
+
+**The whole is what is issued.** Rules that are true one by one, with usual practice before and
+after, can do harm together. So a set of rules is issued only where following all of it at every
+decision is surely better than usual practice (`dprl.learners.rules.whole`), on the certifying half
+and at once with the tests of the rules; proposals that name the same action are one claim first.
+
+**λ < 1 is an assumption, and is tested.** V̂ knows what was done before where that tells more of
+what follows; λ is the one of least variance on the proposing half that whole returns do not refute
+there; where they refute it on the certifying half, the rule is not claimed by itself. The whole
+does not rest on λ.
 
 **Several divisions.** A division in two halves is luck: one may put the groups that tell most on
-the wrong side. So several are tried, each at its part δ/S of the level, and the one whose rules
-bring most over usual practice (one change at a time, less a standard error) is issued. By the union
+the wrong side. So several are tried, and, with all groups and λ = 1, the same action for everyone,
+which needs no half that proposes; each has its part δ/(S + 1) of the level, and the one whose whole
+has the largest lower end is issued. By the union
 bound the chance that some division certifies a rule that is none is at most δ, so whichever is
 taken keeps the claim. (Rules of two divisions are different statements about different regions, so
 their p-values cannot be averaged.)
 
-The claim is **large-sample**, not proved: with probability about 1 - δ every issued rule's action
-brought more than `margin` over doing otherwise, on average over the decisions of its region, if all
-that drove decisions and outcomes is among the features; with λ < 1, if the features also tell what
-comes next. Each rule is about what is met *today*: followed together, rules change which states are
-met.
+The claim is **large-sample**, not proved: with probability about 1 - δ following the issued rules
+at every decision brings more than usual practice, and every rule that is claimed by itself brought
+more than `margin` over doing otherwise (one decision, usual practice otherwise; rules of one action
+together), on average over the decisions of its region, if all that drove decisions and outcomes is
+among the features. A rule's own claim with λ < 1 supposes that what follows depends on the features
+and on what was done before, and so does that of the whole where few followed it to the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -48,19 +63,39 @@ from dprl._core.checks import (
 )
 from dprl._core.words import api, joined, say, say_many, sentences, worded
 from dprl.errors import LogError, ParameterError
-from dprl.evidence.nuisances import Nuisances, check_propensity, fit_nuisances
+from dprl.evidence.nuisances import (
+    Nuisances,
+    check_propensity,
+    fit_nuisances,
+    usual_values,
+)
+from dprl.evidence.score_test import LEVEL
 from dprl.learners.continuous import feature_quantiles
-from dprl.learners.rules.search import LAMBDAS, Claims, Scores, Search, certify, choose, propose
+from dprl.learners.rules.search import (
+    LAMBDAS,
+    Claims,
+    Proposal,
+    Scores,
+    Search,
+    answer_of,
+    certify,
+    choose,
+    propose,
+    several_left,
+)
+from dprl.learners.rules.whole import Steps, with_past
 from dprl.logs.censoring import treat_cut
 from dprl.logs.encoding.encoder import filled
 from dprl.logs.log import Log, check_log, deal
 from dprl.logs.source import check_claim
 from dprl.policies.base import provenance_of
 from dprl.policies.rules.policy import RulePolicy
-from dprl.policies.rules.text import WHOLE
+from dprl.policies.rules.rule import Rule
 
-FEW = 20
-"""Episodes that followed all rules, below which nothing is known of following all of them."""
+EVERYONE = -1
+"""Stands for the seed of a division where there is none: all groups certify."""
+MOSTLY = 0.9
+"""The share of steps at which an action must be comparable to be looked at for everyone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,19 +104,21 @@ class Rules:
 
     Attributes:
         gamma: Discount in (0, 1].
-        depth: The most questions on the way to a rule, 1 to 4; how many are asked is chosen by the
-            proposing half. Default 2.
+        depth: The most questions on the way to a rule, 1 to 4; how many are asked, or none (the
+            same for everyone), is chosen by the proposing half. Default 2.
         n_min: Groups that took the action in a region, and groups that did not, before it may be
             suggested there; a whole number >= 2. The proposing half may choose two or four times as
             many. Default 20.
-        delta: The chance that some issued rule is no improvement, in (0, 1). Default 0.05; the
-            claim is large-sample.
+        delta: The chance that what is claimed of the rules, by themselves or followed at every
+            decision, is false, in (0, 1). Default 0.05; the claim is large-sample.
         margin: What a rule must bring over doing otherwise, in units of returns, to be worth a
             change. Default 0.
         lam: λ of the credit, in [0, 1]: 1 compares whole returns, 0 trusts the model of values.
-            Default None: chosen by the proposing half among 1, 0.95, 0.9 and 0.8.
-        splits: How many divisions in two halves are tried, at least 1; the one that brings most
-            over usual practice is issued, and each has its part of `delta`. Default 3.
+            Default None: the one of least variance on the proposing half among 1, 0.95, 0.9 and
+            0.8 that whole returns do not refute there.
+        splits: How many divisions in two halves are tried, at least 1; the one that surely brings
+            most over usual practice is issued, or the same action for everyone, and each has its
+            part of `delta`. Default 3.
         cuts: The most cuts of a feature that are tried, at quantiles, 1 to 32. Default 16.
         folds: Folds of the cross-fitted models, at least 2. Default 4.
         cut: What to do with cut episodes: "drop-unrelated" (which declares that whether an episode
@@ -268,12 +305,17 @@ class Rules:
 
 @dataclass(frozen=True, eq=False)
 class _Division:
-    """One division in two halves: what was searched with, what was tried, and what came of it."""
+    """One division in two halves: what was searched with, what was tried, and what came of it.
+
+    Of `EVERYONE` all groups certify, and `alternatives` is how many proposals it had.
+    """
 
     seed: int
     search: Search
     tried: list[dict[str, float]]
     claims: Claims
+    doubted: list[Rule]
+    alternatives: int = 1
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -297,16 +339,18 @@ class Work:
         """The policy; `log` is the log before cut episodes were settled."""
         learner = self.learner
         self.tell("models of usual practice", 0.0)
-        everyone = self.nuisances(None)
+        everyone = self.nuisances()
         divisions = [self._division(everyone, i) for i in range(learner.splits)]
-        best = max(divisions, key=lambda d: (bool(d.claims.issued), d.claims.worth, -d.seed))
+        divisions.append(self._for_everyone(everyone))
+        best = max(divisions, key=lambda d: (bool(d.claims.issued), d.claims.worth, d.seed >= 0))
         facts = {
-            "tested": [rule.to_dict() for rule in best.claims.tested],
+            "tested": [rule.to_dict() for rule in (*best.claims.tested, *best.doubted)],
             "models": everyone.losses.to_dicts(),
             "whole": best.claims.whole,
             "tried": best.tried,
             "divisions": [d.to_dict() for d in divisions],
             "division": best.seed,
+            "alternatives": best.alternatives,
         }
         return RulePolicy(
             states=(),
@@ -321,133 +365,200 @@ class Work:
             levels=self.log.levels,
         )  # fmt: skip
 
-    def nuisances(self, inside: NDArray[np.bool_] | None) -> Nuisances:
-        """Models of all groups, or of some of them alone: `inside` is bool (G,)."""
-        log, propensity, folds = self.log, self.propensity, self.learner.folds
-        if inside is not None:
-            episodes = inside[log.group]
-            if propensity is not None:
-                propensity = propensity[np.repeat(episodes, log.lengths)]
-            log = log.take(np.flatnonzero(episodes))
+    def proposing(self, seed: int) -> NDArray[np.bool_]:
+        """bool (G,), the groups that propose in the division of a seed; none of `EVERYONE`."""
+        groups = len(self.log.groups)
+        return np.zeros(groups, bool) if seed == EVERYONE else deal(groups, 0.5, seed)
+
+    def nuisances(self) -> Nuisances:
+        """Models of all groups."""
         return fit_nuisances(
-            log, self.learner.gamma, folds=folds, seed=self.learner.seed, propensity=propensity,
-            categories=True, **self.brought,
+            self.log, self.learner.gamma, folds=self.learner.folds, seed=self.learner.seed,
+            propensity=self.propensity, categories=True, **self.brought,
         )  # fmt: skip
+
+    def mended(self, V: Floats, inside: NDArray[np.bool_] | None = None) -> Floats:
+        """Values of all groups, or of those inside, that know what was done before: a copy."""
+        log = self.log
+        if inside is not None:
+            log = log.take(np.flatnonzero(inside[log.group]))
+        return np.array(with_past(log, V, self.learner.gamma, self.learner.seed))
 
     def _division(self, everyone: Nuisances, i: int) -> _Division:
         """Propose with one half and certify with the other."""
         learner, log = self.learner, self.log
         seed, done = learner.seed + i, (i + 1) / (learner.splits + 1)
-        inside = deal(len(log.groups), 0.5, seed)
+        inside = self.proposing(seed)
         self.tell("models of the proposing half", done)
-        of_half = self.nuisances(inside)
-        rows = np.repeat(inside[log.group], log.lengths)
-        V, b = np.array(everyone.V), np.array(everyone.b)
-        V[rows], b[rows] = of_half.V, of_half.b
+        b, V, mended = everyone.b, np.array(everyone.V), self.mended(everyone.V)
+        episodes = inside[log.group]
+        rows = np.repeat(episodes, log.lengths)
+        V[rows] = usual_values(
+            log.take(np.flatnonzero(episodes)), learner.gamma, folds=learner.folds,
+            seed=learner.seed, value_model=self.brought["value_model"],
+            more=None if everyone.more is None else everyone.more[rows],
+        )[0]  # fmt: skip
+        mended[rows] = self.mended(V[rows], inside)
         self.tell("searching rules", done)
+        steps = Steps(log, V, b, learner.gamma)
         lams = LAMBDAS if learner.lam is None else (learner.lam,)
-        scored = {lam: Scores.of(log, V, b, learner.gamma, lam) for lam in lams}
+        scored = {lam: Scores.of(log, mended, b, learner.gamma, lam) for lam in lams}
         first = Search(lams[0], learner.depth, learner.n_min, learner.margin, learner.cuts)
         half = {lam: scores.of_groups(inside) for lam, scores in scored.items()}
-        search, tried = choose(half, first, seed=seed)
-        proposals = propose(half[search.lam], search)
+        search, tried = choose(half, first, steps, seed=seed)
+        proposals, doubted = self._told(
+            everyone, scored[search.lam], propose(half[search.lam], search)
+        )
         self.tell("certifying", done)
-        returns = scored.get(1.0) or Scores.of(log, V, b, learner.gamma, 1.0)
+        returns = scored.get(1.0) or Scores.of(log, mended, b, learner.gamma, 1.0)
         claims = certify(
             proposals, half[search.lam], scored[search.lam].of_groups(~inside),
-            returns.of_groups(~inside), delta=learner.delta, splits=learner.splits,
+            returns.of_groups(~inside), steps, delta=learner.delta, splits=learner.splits + 1,
             margin=learner.margin, n_min=learner.n_min, gamma=learner.gamma, seed=seed,
         )  # fmt: skip
-        return _Division(seed, search, tried, claims)
+        return _Division(seed, search, tried, claims, doubted)
+
+    def _told(
+        self, everyone: Nuisances, scores: Scores, proposals: Sequence[Proposal]
+    ) -> tuple[list[Proposal], list[Rule]]:
+        """Proposals where the model of practice is not refuted, and the others, as rules."""
+        told, doubted = [], []
+        for conditions, a in proposals:
+            rows, named = scores.inside(conditions).rows, a % self.log.n_actions
+            doubt = everyone.doubt_at(rows, named, LEVEL / len(proposals))
+            if doubt is None or not doubt.refuted:
+                told.append((conditions, a))
+                continue
+            facts = {"doubt": [doubt.statistic, doubt.quantile]}
+            doubted.append(Rule(conditions, answer_of(self.log, a), facts))
+        return told, doubted
+
+    def _for_everyone(self, everyone: Nuisances) -> _Division:
+        """The same action for everyone needs no half that proposes: all groups certify."""
+        learner, log = self.learner, self.log
+        b = everyone.b
+        scores = Scores.of(log, self.mended(everyone.V), b, learner.gamma, 1.0)
+        proposals: list[Proposal] = [
+            ((), a)
+            for a in range(scores.psi.shape[1])
+            if min(scores.groups_with(a)) >= learner.n_min
+            and scores.overlap(a) >= MOSTLY
+            and (a < log.n_actions or several_left(scores, a))
+        ]
+        proposals, doubted = self._told(everyone, scores, proposals)
+        claims = certify(
+            proposals, scores.at(np.zeros(0, np.int64)), scores, scores,
+            Steps(log, everyone.V, b, learner.gamma), delta=learner.delta,
+            splits=learner.splits + 1, margin=learner.margin, n_min=learner.n_min,
+            gamma=learner.gamma, seed=learner.seed, one_of=True,
+        )  # fmt: skip
+        search = Search(1.0, 0, learner.n_min, learner.margin, learner.cuts)
+        return _Division(EVERYONE, search, [], claims, doubted, len(proposals))
 
 
 def _notes(learner: Rules, best: _Division, nuisances: Nuisances) -> list[str]:
     """What must be known about the rules, in sentences."""
     claims, search = best.claims, best.search
     notes = [
-        say_many(
+        say("The same action for everyone needs no proposal: all groups certified it.")
+        if best.seed == EVERYONE
+        else say_many(
             "One half of the groups proposed {n:,} rule; the other half certified {k}.",
             "One half of the groups proposed {n:,} rules; the other half certified {k}.",
             claims.tested,
             k=len(claims.issued),
-        )
+        ),
+        say_many(
+            "{n} division in halves was tried, and the same action for everyone, each at {d:g} / "
+            "{k} of the level; this is what surely brings most over usual practice.",
+            "{n} divisions in halves were tried, and the same action for everyone, each at {d:g} / "
+            "{k} of the level; this is what surely brings most over usual practice.",
+            learner.splits,
+            d=learner.delta,
+            k=learner.splits + 1,
+        ),
     ]
-    if learner.splits > 1:
+    if best.doubted:
         notes.append(
-            say(
-                "{n} divisions in halves were tried, each at {d:g} / {k} of the level; this is "
-                "the one whose rules bring most over usual practice.",
-                n=learner.splits,
-                d=learner.delta,
-                k=learner.splits,
+            say_many(
+                "Of {n:,} more proposed rule the record cannot tell: who was treated depends on "
+                "more than our model of it ({where}).",
+                "Of {n:,} more proposed rules the record cannot tell: who was treated depends on "
+                "more than our model of it ({where}).",
+                best.doubted,
+                where=joined("; ", (f"{rule.words}: {rule.suggested}" for rule in best.doubted)),
             )
         )
     if search.lam < 1:
         notes.append(
             sentences(
                 say(
-                    "Credit with λ = {lam:g}: effects that show later than about {s} steps are "
-                    "seen only as far as a model of values sees them coming in the features.",
+                    "Credit with λ = {lam:g}: effects of one decision that show later than about "
+                    "{s} steps are seen only as far as a model of values sees them coming, in the "
+                    "features and in what was done before.",
                     lam=search.lam,
                     s=round(1 / (1 - search.lam)),
                 ),
                 say(
                     "The contrast from whole returns, which needs no such model, is on record "
-                    "beside each rule."
+                    "beside each rule; where it contradicts the credit, nothing is claimed of the "
+                    "rule by itself."
                 ),
             )
         )
     if claims.issued:
-        w = claims.whole
-        notes.append(
-            sentences(
-                say(
-                    "{whole}, they bring {gain:+.3g} an episode over usual practice ({low:+.3g} "
-                    "to {high:+.3g}, large-sample).",
-                    whole=WHOLE,
-                    gain=w["gain"],
-                    low=w["low"],
-                    high=w["high"],
-                ),
-                say(
-                    "All of them would change {p:.0f} % of the decisions; if each brought what it "
-                    "brings alone, that would be {x:+.3g}, but followed together they change "
-                    "which states are met.",
-                    p=100 * w["changed"],
-                    x=w["sum"],
-                ),
-                _followed(int(w["met"]), int(w["followed"])),
-            )
-        )
+        notes.append(_followed(claims.whole))
+    elif claims.passed:
+        notes.append(_only_alone(claims))
     return [*notes, *nuisances.notes]
 
 
-def _followed(met: int, followed: int) -> str:
-    """Whether anybody did what all rules together say, and what follows from that."""
-    who = say_many(
-        "Of {n:,} episode of the certifying half that comes to a suggestion, {k:,} took every one "
-        "they came to",
-        "Of {n:,} episodes of the certifying half that come to a suggestion, {k:,} took every one "
-        "they came to",
-        met,
-        k=followed,
+def _followed(whole: dict[str, Any]) -> str:
+    """How much would change, and whether anybody did what all rules together say."""
+    return sentences(
+        say(
+            "The rules would change {p:.0f} % of the decisions; if each change brought what it "
+            "brings alone, that would be {x:+.3g} an episode, but followed together they change "
+            "which states are met.",
+            p=100 * whole["changed"],
+            x=whole["sum"],
+        ),
+        say_many(
+            "Of {n:,} episode of the certifying half that comes to a suggestion, {k:,} took every "
+            "one they came to.",
+            "Of {n:,} episodes of the certifying half that come to a suggestion, {k:,} took every "
+            "one they came to.",
+            int(whole["met"]),
+            k=int(whole["followed"]),
+        ),
     )
-    if followed < FEW:
+
+
+def _only_alone(claims: Claims) -> str:
+    """Why rules that pass by themselves are not issued."""
+    whole = claims.whole
+    passed = say_many(
+        "{n:,} rule passed by itself: one decision, usual practice otherwise.",
+        "{n:,} rules passed by themselves: one decision, usual practice otherwise.",
+        claims.passed,
+    )
+    if whole["sound"] and whole["low"] is not None:
         return sentences(
+            passed,
             say(
-                "{who}: too few to tell what following all rules at "
-                "every step would bring, and it may be less than usual practice.",
-                who=who,
-            ),
-            say(
-                "A policy that plans ahead ({learner}), or fewer rules (a larger margin), may "
-                "serve better.",
-                learner=api("dprl.DPRLContinuous"),
+                "None is issued: followed at every decision they bring {gain:+.3g} an episode over "
+                "usual practice ({low:+.3g} to {high:+.3g}), which is not surely above 0.",
+                gain=whole["gain"],
+                low=whole["low"],
+                high=whole["high"],
             ),
         )
     return sentences(
-        joined("", (who, ".")),
-        say("Check the whole policy on a log not used here."),
+        passed,
+        say(
+            "None is issued: too few episodes follow them for long enough to tell what following "
+            "them at every decision brings."
+        ),
     )
 
 

@@ -5,10 +5,12 @@ the action with the largest mean - κ·se by groups is proposed, among those tha
 and n_min did not.
 
 **λ, depth and the size of leaves are chosen inside the proposing half.** Its groups are dealt in
-two; each part proposes, and the other says what following the proposals would bring a group over
-usual practice, one change at a time (`whole_gain`). The setting with the largest lower end, mean -
-se over both parts, is taken: first λ, then depth, then the size of leaves. Where two are equal the
-one that assumes less is taken (larger λ, fewer questions, larger leaves).
+two; each part proposes, and the other judges. λ is chosen by its error and not by what it claims:
+the least variance of what the proposals bring one change at a time (`sum_of_gains`), among those
+that differ from λ = 1 by no more than chance. Then depth and the size of leaves: what
+following all proposals at every step brings (`dprl.learners.rules.whole`), the largest lower end,
+mean - se over both parts. Where two are equal the one that assumes less is taken (larger λ, fewer
+questions, larger leaves).
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.inference import GAMMAS, cluster_parts, max_t, threshold, worst_case
 from dprl.evidence.excursions import credit
 from dprl.evidence.nuisances import OVERLAP
-from dprl.logs.log import Log, deal
+from dprl.learners.rules.whole import Judged, Steps, folds_of
+from dprl.logs.log import Label, Log, deal
 from dprl.planning.tree import Bins, best_tree, leaves
+from dprl.policies.protocol import Avoid
 from dprl.policies.rules.rule import Condition, Rule
 
 # --- Scores of actions at every step, and what they say about a region (for `dprl.Rules`)
@@ -39,9 +43,12 @@ from dprl.policies.rules.rule import Condition, Rule
 # (1 - b̂_a) ψ_a is what it brings over usual practice, which does a now and then already. Where
 # b̂_a or
 # 1 - b̂_a is below `OVERLAP` there is nothing to compare: the score is 0.
+#
+# Where there are three actions or more, "not a" comes after all a: its code is A + a, its score
+# -ψ_a, and the probability that practice does as it says is 1 - b̂_a.
 
 Proposal: TypeAlias = tuple[tuple[Condition, ...], int]
-"""A region and the code of the action that is suggested there."""
+"""A region and the code of the action that is suggested there; A more where it is to be avoided."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +58,8 @@ class Scores:
     Attributes:
         log: The log; its states are features.
         rows: int64 (n,), the steps, in increasing order.
-        b: float64 (n, A), probabilities of usual practice at these steps.
-        psi: float64 (n, A), the scores.
+        b: float64 (n, A or 2A), probabilities of usual practice at these steps.
+        psi: float64 (n, A or 2A), the scores.
         group: int64 (n,), the group of each step.
         e: float64 (n,), the credit of what was done.
         V: float64 (n,), values of usual practice.
@@ -83,6 +90,8 @@ class Scores:
         group = _group(log)
         fine = (b >= OVERLAP) & (b <= 1 - OVERLAP)
         psi = np.where(fine, (taken - b) / np.where(fine, b * (1 - b), 1.0) * e[:, None], 0.0)
+        if b.shape[1] > 2:
+            psi, b = np.hstack((psi, -psi)), np.hstack((b, 1 - b))
         return cls(log, np.arange(log.n_steps), b, psi, group, e, np.asarray(V, np.float64))
 
     @property
@@ -106,18 +115,21 @@ class Scores:
             group=self.group[places], e=self.e[places], V=self.V[places],
         )  # fmt: skip
 
-    def inside(self, conditions: tuple[Condition, ...]) -> Scores:
-        """The same of the steps in a region."""
-        features, names = np.asarray(self.log.features), self.log.feature_names
-        at = np.ones(len(self.rows), bool)
-        for c in conditions:
-            f = names.index(c.feature)
-            at &= c.holds(features[self.rows, f], self.log.levels[f] if self.log.levels else None)
+    def inside(self, *regions: tuple[Condition, ...]) -> Scores:
+        """The same of the steps in a region, or in several."""
+        at = np.zeros(len(self.rows), bool)
+        for conditions in regions:
+            at |= _holds(self.log, conditions)[self.rows]
         return self.at(np.flatnonzero(at))
+
+    def follows(self, a: int) -> Bools:
+        """bool (n,), the steps that did as code a says."""
+        avoid, action = divmod(a, len(self.log.actions))
+        return np.asarray((self.took == action) != bool(avoid))
 
     def groups_with(self, a: int) -> tuple[int, int]:
         """How many groups took an action at these steps, and how many did otherwise."""
-        took = self.took == a
+        took = self.follows(a)
         return _different(self.group[took]), _different(self.group[~took])
 
     def contrast(self, a: int) -> tuple[float, Floats]:
@@ -134,7 +146,7 @@ class Scores:
         The difference of their means, weighted by 1 / b̂ of what they did, in standard deviations of
         the feature at all these steps.
         """
-        took = self.took == a
+        took = self.follows(a)
         b = np.clip(self.b[:, a], OVERLAP, 1 - OVERLAP)
         weight = np.where(took, 1 / b, 1 / (1 - b))
         worst, name = 0.0, ""
@@ -168,6 +180,34 @@ class Scores:
         return float(((b >= OVERLAP) & (b <= 1 - OVERLAP)).mean()) if len(b) else 0.0
 
 
+def _holds(log: Log, conditions: tuple[Condition, ...]) -> Bools:
+    """bool (N,), the steps of a log in a region."""
+    features, at = np.asarray(log.features), np.ones(log.n_steps, bool)
+    for c in conditions:
+        f = log.feature_names.index(c.feature)
+        at &= c.holds(features[:, f], log.levels[f] if log.levels else None)
+    return at
+
+
+def answer_of(log: Log, a: int) -> Label | Avoid:
+    """What code a says: the label of an action, or what to avoid."""
+    avoid, action = divmod(a, len(log.actions))
+    return Avoid(log.actions[action]) if avoid else log.actions[action]
+
+
+def code_of(log: Log, rule: Rule) -> int:
+    """The code of what a rule suggests."""
+    return log.actions.index(rule.action) + len(log.actions) * rule.avoids
+
+
+def suggestions(log: Log, proposals: Sequence[Proposal]) -> Ints:
+    """int64 (N,), what proposals suggest at every step of a log; -1 where they do not speak."""
+    suggested = np.full(log.n_steps, -1, np.int64)
+    for conditions, a in proposals:
+        suggested[_holds(log, conditions)] = a
+    return suggested
+
+
 def _different(group: Ints) -> int:
     """How many groups there are among these."""
     return int((np.bincount(group) > 0).sum())
@@ -197,10 +237,14 @@ def first_actions(log: Log, rows: Ints) -> list[list[Any]]:
 
 # --- Which rules one half of the groups proposes, and with which settings (for `dprl.Rules`)
 
+ONE_OTHER = 0.8
+"""Where one action has more than this share of all others, "not a" would be that action."""
 KAPPA = 1.0
 """Standard errors by groups that a proposal must be above 0 on the proposing half."""
 LAMBDAS = (1.0, 0.95, 0.9, 0.8)
 """The λ of the credit that are tried where none is given."""
+REFUTED = 2.0
+"""Standard errors from λ = 1 on the proposing half, beyond which a smaller λ is not taken."""
 LEAVES = (4, 2, 1)
 """Sizes of leaves that are tried, in multiples of n_min."""
 MOST_STEPS = 15_000
@@ -228,7 +272,7 @@ class Search:
 
 def propose(scores: Scores, search: Search, bins: Bins | None = None) -> list[Proposal]:
     """Regions and actions that look better at these steps; `bins` where they are made already."""
-    psi, group = scores.psi, scores.group
+    psi, group = scores.psi[:, : len(scores.log.actions)], scores.group
     if not len(group):
         return []
     kappa = np.array([KAPPA * _design(psi[:, a], group) for a in range(psi.shape[1])])
@@ -247,50 +291,48 @@ def propose(scores: Scores, search: Search, bins: Bins | None = None) -> list[Pr
     return proposed
 
 
-def whole_gain(
-    scores: Scores, proposals: Sequence[Proposal], gamma: float = 1.0, once: bool = False
+def sum_of_gains(
+    scores: Scores, proposals: Sequence[Proposal], gamma: float = 1.0
 ) -> tuple[float, Floats]:
-    """What following proposals brings an episode over usual practice, one change at a time.
+    """What proposals bring an episode over usual practice if each change were the only one.
+
+    Several changes that do the same good are counted several times: what following all of them
+    brings is another question (`dprl.learners.rules.whole`).
 
     Args:
         scores: The steps to judge on.
         proposals: Regions that do not overlap, with their actions.
         gamma: Discount per step from the beginning of the episode. Default 1.
-        once: Whether to follow only the first suggestion that an episode comes to, and usual
-            practice from then on. That is a policy, and this is its gain. Otherwise (default) the
-            gains of all steps are added up as if each were the only one: several changes that do
-            the same good are counted several times.
 
     Returns:
         The mean over episodes, and float64 (G,), what each group adds to its error.
     """
     log = scores.log
     number = np.arange(log.n_steps) - np.repeat(log.starts[:-1], log.lengths)
-    gains, places = np.zeros(log.n_steps), []
+    gains = np.zeros(log.n_steps)
     for conditions, a in proposals:
         here = scores.inside(conditions)
         gains[here.rows] = here.gains(a) * gamma ** number[here.rows]
-        places.append(here.rows)
     episode = np.repeat(np.arange(log.n_episodes), log.lengths)
-    if once:
-        spoken = np.sort(np.concatenate([np.zeros(0, np.int64), *places]))
-        later = np.ones(log.n_steps, bool)
-        later[spoken[np.unique(episode[spoken], return_index=True)[1]]] = False
-        gains[later] = 0.0
-    present = np.unique(episode[scores.rows])
-    totals = np.bincount(episode, weights=gains, minlength=log.n_episodes)[present]
-    group = log.group[present].astype(np.int64)
-    return cluster_parts(totals.astype(np.float64), group, len(log.groups))
+    totals = np.bincount(episode, weights=gains, minlength=log.n_episodes).astype(np.float64)
+    return _by_group(log, totals, np.unique(episode[scores.rows]))
+
+
+def _by_group(log: Log, values: Floats, episodes: Ints) -> tuple[float, Floats]:
+    """The mean of values (E,) over some episodes, and what each group adds to its error."""
+    group = log.group[episodes].astype(np.int64)
+    return cluster_parts(values[episodes], group, len(log.groups))
 
 
 def choose(
-    scored: Mapping[float, Scores], first: Search, *, seed: int
+    scored: Mapping[float, Scores], first: Search, steps: Steps, *, seed: int
 ) -> tuple[Search, list[dict[str, float]]]:
     """The settings that promise most inside the proposing half.
 
     Args:
         scored: λ → scores of the proposing half.
         first: The settings as asked for; its depth is the largest, its n_min the smallest tried.
+        steps: All steps, with models that see nothing of other groups at those of this half.
         seed: Seed of the two parts.
 
     Returns:
@@ -301,40 +343,77 @@ def choose(
     if len(groups) < 4:
         return replace(first, lam=next(iter(scored))), []
     parts = _parts(any_scores, groups, seed)
-    tried: list[dict[str, float]] = []
     bins: list[Bins | None] = [None, None]
     if not any_scores.log.levels:  # cuts of numbers do not depend on the scores
         bins = [Bins.of(any_scores.of_groups(part).X, first.cuts) for part in parts]
-    judgements: dict[Search, dict[str, float]] = {}
+    proposed: dict[Search, list[list[Proposal]]] = {}
 
-    def judged(search: Search) -> float:
-        if search not in judgements:
-            judgements[search] = judge(search)
-        tried.append(dict(judgements[search]))
-        return tried[-1]["gain"] - KAPPA * tried[-1]["se"]
+    def both(search: Search) -> list[list[Proposal]]:
+        """What each part proposes."""
+        if search not in proposed:
+            proposed[search] = [
+                propose(scored[search.lam].of_groups(part), search, cut)
+                for part, cut in zip(parts, bins, strict=True)
+            ]
+        return proposed[search]
 
-    def judge(search: Search) -> dict[str, float]:
-        scores, total, parts_of_error = scored[search.lam], 0.0, []
-        for side in (0, 1):
-            proposals = propose(scores.of_groups(parts[side]), search, bins[side])
-            mean, error = whole_gain(scores.of_groups(parts[1 - side]), proposals)
-            total += mean / 2
-            parts_of_error.append(error / 2)
-        se = float(np.sqrt((np.concatenate(parts_of_error) ** 2).sum()))
-        return {"lam": search.lam, "depth": search.depth, "n_min": search.n_min,
-                "gain": total, "se": se}  # fmt: skip
-
-    best = replace(first, lam=next(iter(scored)))
-    for options in (
-        [replace(best, lam=lam) for lam in scored],
-        [{"depth": depth} for depth in range(1, first.depth + 1)],
-        [{"n_min": first.n_min * times} for times in LEAVES],
-    ):
-        searches = [o if isinstance(o, Search) else replace(best, **o) for o in options]
-        if len(searches) > 1:
-            worth = [judged(search) for search in searches]
-            best = searches[int(np.argmax(worth))]
+    tried = _errors(scored, both(replace(first, lam=min(scored))), parts)
+    likely = [one for one in tried if abs(one["away"]) <= REFUTED]
+    best = replace(first, lam=min(likely, key=lambda one: (one["se"], -one["lam"]))["lam"])
+    chosen = parts[0] | parts[1]
+    of_part = steps.of_groups(chosen)
+    sides = [part[chosen] for part in parts]
+    judged: dict[Search, dict[str, float]] = {}
+    for stage in ("depth", "leaves"):
+        searches = (
+            [replace(best, depth=depth) for depth in range(1, first.depth + 1)]
+            if stage == "depth"
+            else [replace(best, n_min=first.n_min * times) for times in LEAVES]
+        )
+        for search in searches:
+            if search not in judged:
+                judged[search] = _judged(of_part, both(search), sides, search, seed)
+            tried.append(dict(judged[search]))
+        best = max(searches, key=lambda s: judged[s]["gain"] - KAPPA * judged[s]["se"])
     return best, tried
+
+
+def _errors(
+    scored: Mapping[float, Scores], proposals: Sequence[list[Proposal]], parts: Sequence[Bools]
+) -> list[dict[str, float]]:
+    """Every λ: what the proposals bring, its error, and how many errors it is away from λ = 1."""
+    sums = {}
+    for lam, scores in scored.items():
+        sides = [sum_of_gains(scores.of_groups(parts[1 - i]), p) for i, p in enumerate(proposals)]
+        sums[lam] = sum(m for m, _ in sides) / 2, (sides[0][1] + sides[1][1]) / 2
+    whole, its_parts = sums.get(1.0, next(iter(sums.values())))
+    tried = []
+    for lam, (gain, own) in sums.items():
+        apart = float(np.sqrt(((own - its_parts) ** 2).sum()))
+        away = (gain - whole) / apart if apart > 0 else 0.0
+        se = float(np.sqrt((own**2).sum()))
+        tried.append({"lam": lam, "gain": float(gain), "se": se, "away": float(away)})
+    return tried
+
+
+def _judged(
+    steps: Steps, proposals: Sequence[list[Proposal]], sides: Sequence[Bools], search: Search,
+    seed: int,
+) -> dict[str, float]:  # fmt: skip
+    """What following what each part proposes brings in the other part."""
+    log = steps.log
+    score, sound = np.zeros(log.n_episodes), True
+    for side, own in enumerate(proposals):
+        if own:
+            fold = folds_of(len(log.groups), sides[side], seed)
+            found = steps.judged(suggestions(log, own), fold)
+            score = np.where(np.isnan(found.score), score, found.score)
+            sound &= found.sound
+    gain, error = _by_group(log, score, np.arange(log.n_episodes))
+    return {
+        "lam": search.lam, "depth": search.depth, "n_min": search.n_min,
+        "gain": gain if sound else -np.inf, "se": float(np.sqrt((error**2).sum())),
+    }  # fmt: skip
 
 
 def _parts(scores: Scores, groups: Ints, seed: int) -> list[NDArray[np.bool_]]:
@@ -363,16 +442,31 @@ def _condition(log: Log, feature: int, cut: float | tuple[int, ...], low: bool) 
 
 
 def _best(here: Scores, search: Search) -> int:
-    """The action of a leaf with the largest lower end by groups; -1 where none is above."""
-    best, action = 0.0, -1
-    for a in range(here.psi.shape[1]):
-        if min(here.groups_with(a)) < search.n_min:
-            continue
-        mean, parts = here.contrast(a)
-        low = mean - KAPPA * float(np.sqrt((parts**2).sum())) - search.margin
-        if low > best:
-            best, action = low, a
-    return action
+    """The action of a leaf with the largest lower end by groups; -1 where none is above.
+
+    One to avoid, where what that brings over usual practice is surely more.
+    """
+    A, groups = len(here.log.actions), len(here.log.groups)
+
+    def low(values: Floats) -> float:
+        mean, parts = cluster_parts(values, here.group, groups)
+        return mean - KAPPA * float(np.sqrt((parts**2).sum()))
+
+    looked = [a for a in range(here.psi.shape[1]) if min(here.groups_with(a)) >= search.n_min]
+    lows = {a: low(here.psi[:, a]) - search.margin for a in looked}
+    take = [a for a in looked if a < A and lows[a] > 0]
+    warn = [a for a in looked if a >= A and lows[a] > 0 and several_left(here, a)]
+    best = max(take, key=lows.__getitem__, default=-1)
+    if not warn:
+        return best
+    most = max(warn, key=lambda a: low(here.gains(a)))
+    return most if best < 0 or low(here.gains(most)) > low(here.gains(best)) else best
+
+
+def several_left(here: Scores, a: int) -> bool:
+    """Whether no action alone is nearly all that is done where code a, to avoid, is followed."""
+    n = np.bincount(here.took[here.follows(a)], minlength=len(here.log.actions))
+    return bool(n.max() <= ONE_OTHER * n.sum())
 
 
 def _design(scores: Floats, group: Ints) -> float:
@@ -393,6 +487,8 @@ def _design(scores: Floats, group: Ints) -> float:
 # is wider.
 
 CONTRAST = ("advantage", "se", "low", "high")
+MOST_JUDGED = 200_000
+"""The whole is judged on at most so many steps, in whole groups."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -401,88 +497,197 @@ class Claims:
 
     Attributes:
         tested: All proposals as rules, with what is on record about them; most per decision first.
-        issued: Those that passed, in the same order.
-        worth: What the issued rules bring an episode over usual practice, added up one change at a
-            time, less a standard error by groups; divisions are compared by it. 0 for no rules.
-        whole: What the issued rules bring an episode over usual practice: gain, low and high where
-            only the first suggestion of an episode is followed; "sum", what all would bring if each
-            were the only one; "changed", the share of steps that would change; and, of the episodes
-            of this half, "met", how many come to a suggestion, and "followed", how many of these
-            took every suggestion they came to.
+        issued: Those that are issued, in the same order.
+        worth: The lower end of what following the issued rules at every step brings an episode over
+            usual practice; divisions are compared by it. 0 for no rules.
+        whole: What following the issued rules at every step (or, where none is issued, those that
+            passed their own tests, or all) brings an episode over usual practice: gain, low and
+            high; "exact", whether that supposes nothing of what follows; "sound", whether it could
+            be judged; "effective", the groups behind it; "sum", what the rules would bring if each
+            change were the only one; "changed", the share of steps that would change; and, of the
+            episodes of this half, "met", how many come to a suggestion, and "followed", how many of
+            these took every suggestion they came to.
+        passed: How many rules passed their own tests.
     """
 
     tested: list[Rule]
     issued: list[Rule]
     worth: float
-    whole: dict[str, float]
+    whole: dict[str, Any]
+    passed: int
 
 
 def certify(
-    proposals: Sequence[Proposal], proposed_by: Scores, other: Scores, returns: Scores, *,
-    delta: float, splits: int, margin: float, n_min: float, gamma: float, seed: int,
+    proposals: Sequence[Proposal], proposed_by: Scores, other: Scores, returns: Scores,
+    steps: Steps, *, delta: float, splits: int, margin: float, n_min: float, gamma: float,
+    seed: int, one_of: bool = False,
 ) -> Claims:  # fmt: skip
     """Test proposals on the half that did not make them.
+
+    Proposals that name the same action are one claim, "this action in all of these situations", and
+    then one each. A set of such claims is issued where each of them passes and following all of it
+    at every step brings more than usual practice: each claim alone, the first k in the order of the
+    half that proposed, and all but one are looked at. All of these means are tested at once.
+
+    Where λ < 1 and whole returns say less than the credit does, a rule is not claimed by itself:
+    its contrast is that of whole returns, without ends. It may still be part of a whole, whose gain
+    does not rest on λ.
 
     Args:
         proposals: Regions that do not overlap, with their actions.
         proposed_by: Scores of the half that proposed.
         other: Scores of the half that certifies.
         returns: The same steps with scores of whole returns (λ = 1).
+        steps: All steps of both halves.
         delta: Level of all tests of all divisions together.
         splits: Number of divisions that share the level.
         margin: What a contrast must exceed.
         n_min: Groups with and without the action that the certifying half must have.
         gamma: Discount per step.
         seed: Seed of the multipliers.
+        one_of: Whether proposals are alternatives, of which one is issued at most. Default False.
     """
     level = delta / splits
-    places = [other.inside(conditions) for conditions, _ in proposals]
     if not proposals:
-        return Claims([], [], 0.0, _whole(other, [], gamma, level))
-    means, parts = zip(
-        *(here.contrast(a) for here, (_, a) in zip(places, proposals, strict=True)), strict=True
+        nothing = {"gain": 0.0, "low": 0.0, "high": 0.0, "exact": True, "sound": True}
+        return Claims([], [], 0.0, {**nothing, **_about(other, [], gamma)}, 0)
+    claims = [[k] for k in range(len(proposals))] if one_of else _by_action(proposals, proposed_by)
+    sets: list[tuple[int, ...]] = (
+        [(u,) for u in range(len(claims))] if one_of else _sets(len(claims))
     )
+    wholes = [
+        _whole(steps, other, [proposals[k] for u in s for k in claims[u]], seed) for s in sets
+    ]
+    places = [other.inside(conditions) for conditions, _ in proposals]
+    united = [other.inside(*(proposals[k][0] for k in own)) for own in claims]
+    contrasts = [
+        *(here.contrast(a) for here, (_, a) in zip(places, proposals, strict=True)),
+        *(here.contrast(proposals[own[0]][1]) for here, own in zip(united, claims, strict=True)),
+        *((mean + margin, parts) for _, mean, parts in wholes),
+    ]
+    means, parts = zip(*contrasts, strict=True)
     test = max_t(np.array(means), np.stack(parts, axis=1), level=level, null=margin, seed=seed)
     adjusted = np.minimum(test.p * splits, 1.0)
-    rules, passed = [], []
+    first, one = len(proposals) + len(claims), len(proposals)
+    late = _late(returns, united, proposals, claims, delta, seed) <= delta
+    passed = [
+        bool(adjusted[one + u] <= delta)
+        and min(united[u].groups_with(proposals[own[0]][1])) >= n_min
+        for u, own in enumerate(claims)
+    ]
+    rules = []
     for k, ((conditions, a), here) in enumerate(zip(proposals, places, strict=True)):
+        u = next(u for u, own in enumerate(claims) if k in own)
         whole = returns.inside(conditions)
         contrast = tuple(float(x[k]) for x in (test.mean, test.se, test.low, test.high))
+        if late[u]:
+            mean, error = whole.contrast(a)
+            contrast = (mean, float(np.sqrt((error**2).sum())), np.nan, np.nan)
         facts = region_facts(
             here, proposed_by.inside(conditions), whole, a, contrast, level=level,
             steps=len(other.rows), margin=margin,
         )  # fmt: skip
-        rules.append(Rule(conditions, other.log.actions[a], facts | {"p": float(adjusted[k])}))
-        passed.append(adjusted[k] <= delta and min(here.groups_with(a)) >= n_min)
-    order = sorted(range(len(rules)), key=lambda k: (-float(np.nan_to_num(test.low[k])), k))
-    issued = [k for k in order if passed[k]]
+        facts |= {"late": True} if late[u] else {"p": float(adjusted[k])}
+        facts |= {"passed": True} if passed[u] else {}
+        if len(claims[u]) > 1 and not late[u]:
+            numbers = (test.mean, test.low, test.high, adjusted)
+            facts["together"] = [_finite(x[one + u]) for x in numbers]
+        rules.append(Rule(conditions, answer_of(other.log, a), facts))
+    fine = [
+        i for i, s in enumerate(sets) if all(passed[u] for u in s) and adjusted[first + i] <= delta
+    ]
+    alone = tuple(u for u in range(len(claims)) if passed[u]) or tuple(range(len(claims)))
+    shown = sets.index(alone) if alone in sets else len(sets) - 1
+    if one_of:
+        shown = int(np.argmax(test.t[one : one + len(claims)]))
+    if fine:
+        shown = max(fine, key=lambda i: test.low[first + i])
+    found, spoken = wholes[shown][0], [k for u in sets[shown] for k in claims[u]]
+    ends = [float(x[first + shown]) - margin for x in (test.mean, test.low, test.high)]
+    facts_of_whole = {
+        **dict(zip(("gain", "low", "high"), map(_finite, ends), strict=True)),
+        "exact": found.exact, "sound": found.sound, "effective": found.effective,
+        **_about(other, [proposals[k] for k in spoken], gamma),
+    }  # fmt: skip
+    order = sorted(
+        spoken if one_of else range(len(rules)),
+        key=lambda k: (-float(np.nan_to_num(test.low[k])), k),
+    )
     return Claims(
         [rules[k] for k in order],
-        [rules[k] for k in issued],
-        _worth(other, [proposals[k] for k in issued], gamma),
-        _whole(other, [proposals[k] for k in issued], gamma, level),
+        [rules[k] for k in order if fine and k in spoken],
+        ends[1] if fine else 0.0,
+        facts_of_whole,
+        sum(len(own) for u, own in enumerate(claims) if passed[u] and (not one_of or u == shown)),
     )
 
 
-def _worth(other: Scores, proposals: Sequence[Proposal], gamma: float) -> float:
-    mean, parts = whole_gain(other, proposals, gamma)
-    return mean - KAPPA * float(np.sqrt((parts**2).sum())) if proposals else 0.0
+def _sets(claims: int) -> list[tuple[int, ...]]:
+    """The sets of claims that may be issued: each alone, the first k, all but one, all."""
+    every = range(claims)
+    sets = [*((u,) for u in every), *(tuple(every[: k + 1]) for k in every),
+            *(tuple(v for v in every if v != u) for u in every), tuple(every)]  # fmt: skip
+    return [s for s in dict.fromkeys(sets) if s]
+
+
+def _by_action(proposals: Sequence[Proposal], proposed_by: Scores) -> list[list[int]]:
+    """The proposals that name one action, by place; the surest of the half that proposed first."""
+    claims: dict[int, list[int]] = {}
+    for k, (_, a) in enumerate(proposals):
+        claims.setdefault(a, []).append(k)
+
+    def sure(a: int) -> float:
+        mean, parts = proposed_by.inside(*(proposals[k][0] for k in claims[a])).contrast(a)
+        return -mean / max(float(np.sqrt((parts**2).sum())), 1e-300)
+
+    return [claims[a] for a in sorted(claims, key=sure)]
 
 
 def _whole(
-    other: Scores, proposals: Sequence[Proposal], gamma: float, level: float
-) -> dict[str, float]:
-    gain, parts = whole_gain(other, proposals, gamma, once=True)
+    steps: Steps, other: Scores, proposals: Sequence[Proposal], seed: int
+) -> tuple[Judged, float, Floats]:
+    """What following proposals brings on the certifying half: the mean, and parts of its error."""
+    certifies = np.bincount(other.group, minlength=len(other.log.groups)) > 0
+    size = np.bincount(steps.log.group, weights=steps.log.lengths, minlength=len(certifies))
+    chosen = np.ones(len(certifies), bool)
+    if steps.log.n_steps > MOST_JUDGED:
+        order = np.random.default_rng(seed).permutation(len(certifies))
+        chosen[order] = np.cumsum(size[order]) <= MOST_JUDGED
+        steps = steps.of_groups(chosen)
+    log = steps.log
+    found = steps.judged(
+        suggestions(log, proposals), folds_of(len(log.groups), ~certifies[chosen], seed)
+    )
+    mean, own = _by_group(log, found.score, np.flatnonzero(~np.isnan(found.score)))
+    parts = np.zeros(len(certifies))
+    parts[chosen] = own
+    return found, mean if found.sound else np.nan, parts
+
+
+def _late(
+    returns: Scores, united: Sequence[Scores], proposals: Sequence[Proposal],
+    claims: Sequence[list[int]], delta: float, seed: int,
+) -> Floats:  # fmt: skip
+    """For every claim, p of "whole returns say less than the credit does"; 1 where λ is 1."""
+    differences = []
+    for here, own in zip(united, claims, strict=True):
+        a = proposals[own[0]][1]
+        whole = returns.inside(*(proposals[k][0] for k in own))
+        differences.append(
+            cluster_parts(here.psi[:, a] - whole.psi[:, a], here.group, len(here.log.groups))
+        )
+    means, parts = zip(*differences, strict=True)
+    return max_t(np.array(means), np.stack(parts, axis=1), level=delta, seed=seed).p
+
+
+def _about(other: Scores, proposals: Sequence[Proposal], gamma: float) -> dict[str, Any]:
+    """What else is on record of all proposals together."""
     inside = [(other.inside(conditions), a) for conditions, a in proposals]
-    changed = sum(int((here.took != a).sum()) for here, a in inside)
+    changed = sum(int((~here.follows(a)).sum()) for here, a in inside)
     met, followed = _followers(other, inside)
-    ends = _ends(gain, float(np.sqrt((parts**2).sum())), len(np.unique(other.group)), level)
-    steps = max(len(other.rows), 1)
-    total = whole_gain(other, proposals, gamma)[0]
-    return {
-        "gain": gain, "low": ends[0], "high": ends[1], "sum": total, "changed": changed / steps,
-        "met": met, "followed": followed,
-    }  # fmt: skip
+    total, _ = sum_of_gains(other, proposals, gamma)
+    share = changed / max(len(other.rows), 1)
+    return {"sum": total, "changed": share, "met": met, "followed": followed}
 
 
 def _followers(other: Scores, inside: Sequence[tuple[Scores, int]]) -> tuple[int, int]:
@@ -492,7 +697,7 @@ def _followers(other: Scores, inside: Sequence[tuple[Scores, int]]) -> tuple[int
     met, strayed = np.zeros(log.n_episodes, bool), np.zeros(log.n_episodes, bool)
     for here, a in inside:
         met[episode[here.rows]] = True
-        strayed[episode[here.rows[here.took != a]]] = True
+        strayed[episode[here.rows[~here.follows(a)]]] = True
     return int(met.sum()), int((met & ~strayed).sum())
 
 
@@ -538,7 +743,7 @@ def region_facts(
         "overlap": here.overlap(a),
         "balance": [feature, difference],
         "share": len(here.rows) / max(steps, 1),
-        "changed": int((here.took != a).sum()) / max(steps, 1),
+        "changed": int((~here.follows(a)).sum()) / max(steps, 1),
         **_doses(here, rows, a),
     }
 
@@ -552,7 +757,7 @@ def _width(contrast: Sequence[float]) -> float:
 def _doses(here: Scores, rows: NDArray[np.int64], a: int) -> dict[str, float]:
     """Where actions are numbers (doses): the shares of steps that gave less, and that gave more."""
     doses = here.log.actions
-    if any(isinstance(dose, str | bool) for dose in doses) or not len(rows):
+    if any(isinstance(dose, str | bool) for dose in doses) or not len(rows) or a >= len(doses):
         return {}
     given = np.array(doses, np.float64)[here.log.action[rows]]
     suggested = float(doses[a])
@@ -627,7 +832,7 @@ def _largest(here: Scores, there: Scores, a: int, width: float, margin: float) -
 
 def _worst(scores: Scores, a: int, gamma: float, theta: tuple[float, float]) -> Floats:
     """float64 (n,), the scores of a at Γ; θ is theta[0] + theta[1]·V̂ at each step."""
-    b, took = scores.b[:, a], scores.took == a
+    b, took = scores.b[:, a], scores.follows(a)
     fine = (b >= OVERLAP) & (b <= 1 - OVERLAP)
     safe = np.where(fine, b, 0.5)
     worst = worst_case(scores.e, theta[0] + theta[1] * scores.V, gamma)
@@ -636,7 +841,7 @@ def _worst(scores: Scores, a: int, gamma: float, theta: tuple[float, float]) -> 
 
 def _theta(there: Scores, a: int, gamma: float) -> tuple[float, float]:
     """The better of the two θ on the half that proposed: θ = first + second · V̂."""
-    b, took = there.b[:, a], there.took == a
+    b, took = there.b[:, a], there.follows(a)
     use = took & (b >= OVERLAP) & (b <= 1 - OVERLAP)
     if not use.any():
         return 0.0, 0.0

@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.table import many
 from dprl._core.words import option, worded
 from dprl.logs.checking.findings import Finding
 from dprl.logs.encoding.doses import column_label
+from dprl.logs.log import DEFERRAL, label_key
 from dprl.logs.reading.columns import Columns
 from dprl.logs.reading.text import fold
 
@@ -114,6 +116,47 @@ def spelled_twice(labels: Sequence[Any]) -> tuple[int, str] | None:
         return None
     first, second = twins[0]
     return len(twins), f"{first!r}, written as {first!a} and as {second!a}"
+
+
+@label_rule
+def called_defer(words: Vocabulary) -> Finding | None:
+    """An action that cannot be told from a deferral."""
+    for own in words.sets:
+        if own.part == "action" and DEFERRAL in map(str.strip, own.labels):
+            return Finding(
+                "error",
+                "called_defer",
+                f"{own.name!r} has an action called {DEFERRAL!r}, which is what a policy says "
+                "where it names no action.",
+                do="Give the action another name, such as 'wait'.",
+            )
+    return None
+
+
+def one_number(labels: Sequence[Any]) -> tuple[int, str] | None:
+    """How many labels are the whole number of another label, and the first two; None for none."""
+    if not is_text(labels):
+        return None
+    seen: dict[int | str, str] = {}
+    first = ((seen.setdefault(label_key(label), label), label) for label in labels)
+    twins = [(one, two) for one, two in first if one != two and isinstance(label_key(two), int)]
+    return (len(twins), f"{twins[0][0]!r} and {twins[0][1]!r}") if twins else None
+
+
+@label_rule
+def numbers_twice(words: Vocabulary) -> Finding | None:
+    """One whole number in two forms, such as '7' and '007': two patients where there is one."""
+    for own in words.sets:
+        twins = one_number(own.labels)
+        if twins is not None:
+            return Finding(
+                "warning",
+                "numbers_twice",
+                f"{own.name!r} has {many(twins[0], 'label')} that are the number of another label.",
+                twins[1],
+                "They are counted apart; if they mean the same, write both in one form.",
+            )
+    return None
 
 
 @label_rule

@@ -297,8 +297,10 @@ def _combinations(log: Log) -> str:
     """How many combinations of labels occur, where every feature is a category; else ''."""
     if log.features is None or any(own is None for own in log.levels):
         return ""
-    seen = len(np.unique(log.features, axis=0))
-    possible = math.prod(len(own or ()) for own in log.levels)
+    codes = np.where(np.isnan(log.features), -1, log.features)  # a gap is a label too
+    seen = len(np.unique(codes, axis=0))
+    labels = [len(own or ()) + int((codes[:, j] < 0).any()) for j, own in enumerate(log.levels)]
+    possible = math.prod(labels)
     return worded(
         ", and {learner} and Confident join them into one label: {seen:,} of {possible:,} "
         "combinations occur",
@@ -328,6 +330,46 @@ def cut_episodes(sums: LogSums) -> Finding | None:
             cut=option("cut"),
         ),
     )
+
+
+BACKWARDS = 0.5
+"""A time that never rises within episodes, and falls so often, stands newest first."""
+
+
+@log_rule
+def newest_first(sums: LogSums) -> Finding | None:
+    """Rows whose order is taken for the time, beside a column of times that says the reverse."""
+    log = sums.log
+    if log is None or log.time is not None or log.n_steps == log.n_episodes:
+        return None
+    from dprl.logs.proposal import ColumnFacts  # the words for times
+
+    columns: list[tuple[str, NDArray[Any]]] = []
+    if log.also is not None:
+        kept = zip(log.also.names, log.also.values, log.also.levels, strict=True)
+        columns += [(name, values) for name, values, levels in kept if levels is None]
+    if log.features is not None:
+        columns += list(zip(log.feature_names, log.features.T, strict=True))
+    inside = np.ones(log.n_steps, bool)
+    inside[log.starts[:-1]] = False
+    rows = np.flatnonzero(inside)
+    for name, values in columns:
+        if not ColumnFacts(name, "number", 0, 0.0).named("time"):
+            continue
+        steps = values[rows] - values[rows - 1]
+        if not (steps > 0).any() and (steps < 0).mean() > BACKWARDS:
+            return Finding(
+                "warning",
+                "newest_first",
+                f"{name!r} never rises from row to row within an episode, and falls at "
+                f"{(steps < 0).mean():.0%} of rows; no time is named, so the first row of an "
+                "episode counts as its beginning.",
+                do=worded(
+                    "If it is a time, the rows stand newest first: name it ({time}).",
+                    time=option("time", name),
+                ),
+            )
+    return None
 
 
 @log_rule

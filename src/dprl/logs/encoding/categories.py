@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.arrays import Floats
+from dprl._core.arrays import Floats, doubles, is_short, one_double
 from dprl._core.words import either, option, worded
 from dprl.errors import LogError, ParameterError, PolicyError
 from dprl.logs.reading.columns import NUMBER, Coded, encode, numbers, recode
@@ -324,7 +324,10 @@ def mixed_features_of(states: Any, names: Sequence[str], levels: Levels) -> tupl
 
 def _objects(column: Any) -> NDArray[Any]:
     """A column, or a single value, as an array of Python objects."""
-    return np.asarray(column, object) if np.ndim(column) == 0 else np.array([*column], object)
+    if np.ndim(column) == 0:
+        return np.asarray(one_double(column), object)
+    array = None if isinstance(column, list | tuple) else np.asarray(column)
+    return np.array([*(doubles(array) if is_short(array) else map(one_double, column))], object)
 
 
 def _rows(states: Any, d: int, feature_list: str) -> tuple[NDArray[Any], bool]:
@@ -347,7 +350,7 @@ def _rows(states: Any, d: int, feature_list: str) -> tuple[NDArray[Any], bool]:
         )
     table = np.empty((len(rows), d), object)
     for i, row in enumerate(rows):
-        table[i] = [*row]
+        table[i] = [*map(one_double, row)]
     return table, single
 
 

@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import doubles, is_short, one_double
 from dprl._core.words import api, either, option, worded
 from dprl.errors import LogError, PolicyError
 from dprl.logs.encoding.categories import TRUTH, TRUTH_WORDS, Levels, label_text
@@ -119,7 +120,7 @@ class Encoding:
         What is not made of these columns is handed back as it is: it may be ready already.
         """
         if isinstance(given, np.ndarray) and given.dtype.kind in "fiu" and self.how != "joined":
-            return self._numbers(given)
+            return self._numbers(doubles(given) if is_short(given) else given)
         if self.how != "joined" and _is_row(given, len(self.columns)):
             given = dict(zip(self.columns, given, strict=True))  # one state, in their order
         rows = _as_columns(given, list(self.columns), self._ready(given))
@@ -329,17 +330,23 @@ def _as_columns(given: Any, names: Sequence[str], ready: bool) -> tuple[Columns,
         values = {name: given[name] for name in names}
         single = all(np.ndim(value) == 0 for value in values.values())
         if single:
-            return {name: [value] for name, value in values.items()}, True
-        return {name: list(column) for name, column in values.items()}, False
+            return {name: [one_double(value)] for name, value in values.items()}, True
+        return {name: _listed(column) for name, column in values.items()}, False
     rows = list(given) if isinstance(given, Sequence | np.ndarray) else []
     if rows and all(isinstance(row, Mapping) for row in rows):
         for row in rows:
             _refuse_gone(list(row), names)
-        return {name: [row[name] for row in rows] for name in names}, False
+        return {name: [one_double(row[name]) for row in rows] for name in names}, False
     lists = rows and all(isinstance(row, list | tuple | np.ndarray) for row in rows)
     if lists and all(len(row) == len(names) for row in rows):
-        return {name: [row[j] for row in rows] for j, name in enumerate(names)}, False
+        return {name: [one_double(row[j]) for row in rows] for j, name in enumerate(names)}, False
     return None
+
+
+def _listed(column: Any) -> list[Any]:
+    """A column as a list, floats shorter than a double as they were written."""
+    array = None if isinstance(column, list | tuple) else np.asarray(column)
+    return doubles(array).tolist() if is_short(array) else [*map(one_double, column)]
 
 
 def _refuse_gone(have: Sequence[Any], names: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import doubles, is_short, one_double
 from dprl._core.words import api, either, option, worded
 from dprl.errors import LogError, PolicyError
 from dprl.logs.encoding.categories import TRUTH
@@ -128,17 +129,25 @@ def features_of(states: Any, names: Sequence[str]) -> tuple[NDArray[np.float64],
         if missing:
             given = f"given: {', '.join(map(str, columns[:8]))}"
             raise PolicyError(f"a state needs the feature {missing[0]!r}.", given, feature_list)
-        columns_given = [np.asarray(states[name]) for name in names]
+        columns_given = [_written(states[name]) for name in names]
         single = columns_given[0].ndim == 0
         states = np.column_stack([np.atleast_1d(p) for p in columns_given])
         given_as = states
     else:
         given_as, single = states, None
     try:
-        array = np.asarray(given_as)
+        array = _written(given_as)
         if array.dtype.kind == "c":
             raise TypeError
         numbers = np.asarray(array, np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise PolicyError("states must be numbers.", do=feature_list) from error
     return np.atleast_2d(numbers), numbers.ndim == 1 if single is None else single
+
+
+def _written(values: Any) -> NDArray[Any]:
+    """Values as an array; floats shorter than a double, beside longer ones too, as written."""
+    if isinstance(values, list | tuple):
+        values = [_written(x) if isinstance(x, list | tuple) else one_double(x) for x in values]
+    array = np.asarray(values)
+    return doubles(array) if is_short(array) else array

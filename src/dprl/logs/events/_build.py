@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dprl._core.disk import check_target, refuse_overwrite, replacing, together
+from dprl._core.disk import check_target, prefix_in, refuse_overwrite, replacing, together
 from dprl._core.table import Table
 from dprl.errors import CutWarning, LabelWarning, LogError, ParameterError
 from dprl.logs.checking.findings import Finding
@@ -463,7 +463,7 @@ def from_events(
     """
     from dprl.logs._io import read
 
-    with tempfile.TemporaryDirectory(prefix="dprl-events-", dir=temp) as folder:
+    with tempfile.TemporaryDirectory(prefix=prefix_in(temp, "events"), dir=temp) as folder:
         built = build(
             files,
             spec,

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dprl._core.checks import check_threads, wrong
-from dprl._core.database import confine, connect
+from dprl._core.database import confine, connect, of_float
+from dprl._core.disk import prefix_in
 from dprl.errors import LogError
 from dprl.logs.events.spec import HOUR, UNITS, SpecError, place
 from dprl.logs.reading.columns import MISSING_WORDS
@@ -28,7 +29,7 @@ from dprl.logs.reading.files import Recoded
 from dprl.logs.reading.frames import no_column, quoted
 from dprl.logs.reading.paths import literal, open_files, scan_csv, scan_parquet
 from dprl.logs.reading.text import SAY_ENCODING, Text
-from dprl.logs.reading.times import TEXT
+from dprl.logs.reading.times import TEXT, plainly, refuse_two_kinds
 
 if TYPE_CHECKING:
     from dprl.logs.events.spec import Source, Spec
@@ -50,6 +51,21 @@ def number(value: float | None) -> str:
 def unsigned_zero(value: str) -> str:
     """SQL of a number in which a zero has no sign: -0.0 and 0.0 are one number, with other bits."""
     return f"CASE WHEN {value} = 0 THEN CAST(0 AS DOUBLE) ELSE {value} END"
+
+
+def whole_label(column: str, kind: str) -> str:
+    """SQL of a label, in which 1.0 is 1: pandas writes so beside a gap, and some files do not."""
+    if kind not in ("VARCHAR", "FLOAT", "DOUBLE"):
+        return column
+    words = column if kind == "VARCHAR" else f"CAST({column} AS VARCHAR)"
+    whole = f"regexp_replace({words}, '^(0|-?[1-9][0-9]{{0,14}})\\.0+$', '\\1')"
+    return f"CASE WHEN suffix({words}, '0') THEN {whole} ELSE {words} END"
+
+
+def label_number(column: str) -> str:
+    """SQL of a label as text, in the one form in which labels are compared (`label_key`)."""
+    form = r"^\s*\+?(-?)0*([0-9]+)(\.0*)?\s*$"
+    return f"regexp_replace(trim(CAST({column} AS VARCHAR)), '{form}', '\\1\\2')"
 
 
 @contextmanager
@@ -79,7 +95,7 @@ def database(
     import duckdb
 
     where = None if temp is None else os.path.abspath(temp)  # DuckDB takes ~ for the home folder
-    with tempfile.TemporaryDirectory(prefix=f"dprl-{name}-", dir=where) as place:
+    with tempfile.TemporaryDirectory(prefix=prefix_in(where, name), dir=where) as place:
         con = connect(str(Path(place) / f"{name}.duckdb"))
         try:
             con.execute(f"SET temp_directory = {text(str(Path(place) / 'spill'))}")
@@ -236,6 +252,8 @@ def decimal_number(column: str, kind: str, decimal: str) -> str:
 
     With a decimal comma, a point is no part of a number: 1.234 may be a thousand and more.
     """
+    if kind == "FLOAT":
+        return of_float(column)
     if decimal == "." or kind != "VARCHAR":
         return f"TRY_CAST({column} AS DOUBLE)"
     plain = f"CASE WHEN contains({column}, '.') THEN NULL ELSE replace({column}, ',', '.') END"
@@ -253,7 +271,7 @@ def _of_text(column: str, how: Written) -> Moment:
     whole = f"regexp_replace({iso}, '([ T]\\d\\d?:\\d\\d)(\\s*(Z|[+-]\\d))', '\\1:00\\2')"
     zoned = f"coalesce(regexp_matches({column}, {text(TEXT)}), false)"
     day = f"regexp_full_match({iso}, '\\s*\\d{{4}}[-/]\\d\\d?[-/]\\d\\d?\\s*')"
-    moment_of = f"TRY_CAST({whole} AS TIMESTAMPTZ)"
+    moment_of = f"CASE WHEN {plainly(column)} THEN TRY_CAST({whole} AS TIMESTAMPTZ) END"
     local = f"TRY_CAST({whole} AS TIMESTAMP)"
     if "%" in dates:
         formed = f"try_strptime({column}, {text(dates)})"
@@ -350,7 +368,8 @@ def how_to_write(first: str, spec: Spec) -> str:
         )
     return (
         "Write times like 2024-03-01 07:30:00, or say how they are written: dates = "
-        '"day-first", or a format such as "%d %b %Y %H:%M", in [source]. Leave static rows empty.'
+        '"day-first", or a format such as "%d %b %Y %H:%M", in [source]; zones as +01:00 (BST and '
+        "CET have several meanings). Leave static rows empty."
     )
 
 
@@ -464,9 +483,9 @@ def _named(
                 else wrong.do,
             )
     if names[0].lower().endswith((".parquet", ".pq")):
-        _refuse_two_kinds(
-            con, names, [wanted[part] for part in ("time", "end", "known") if wanted[part]]
-        )
+        for part in ("time", "end", "known"):
+            if wanted[part]:
+                refuse_two_kinds([literal(file) for file in names], wanted[part], con.execute)
     unit_place = place(spec.lines, ("source", "time_unit"))
     return canonical(
         rows,
@@ -509,30 +528,17 @@ def canonical(
         odd_value = f"CASE WHEN {value} IS NULL THEN CAST({columns['value']} AS VARCHAR) END"
         bad_value = f"({columns['value']} IS NOT NULL AND {value} IS NULL)"
     seen = readable if columns["known"] else time
+    code = columns["code"]  # text may be a code such as 250.0, and no number
+    code = code if kinds["code"] == "VARCHAR" else whole_label(code, kinds["code"])
     return (
-        f"SELECT {columns['subject']} AS subject, {time.micros} AS t, "
+        f"SELECT {whole_label(columns['subject'], kinds['subject'])} AS subject, "
+        f"{time.micros} AS t, "
         f"{end.over} AS u, "
         f"CASE WHEN {seen.micros} IS NOT NULL "
         f"THEN greatest({time.micros}, {seen.over}) END AS k, "
-        f"CAST({columns['code']} AS VARCHAR) AS code, "
+        f"CAST({code} AS VARCHAR) AS code, "
         f"CASE WHEN isnan({value}) THEN NULL ELSE {unsigned_zero(value)} END AS v, "
         f"({time.bad} OR {end.bad} OR {readable.bad}) AS bad_time, {bad_value} AS bad_value, "
         f"{time.zoned} AS zoned, {' OR '.join(mixed) or 'false'} AS mixed, "
         f"coalesce({', '.join(odd_times)}) AS odd_time, {odd_value} AS odd_value FROM ({rows})"
     )
-
-
-def _refuse_two_kinds(con: Any, files: Sequence[str], columns: Sequence[str]) -> None:
-    """Refuse Parquet files of which some have times with a zone and others without."""
-    for column in columns:
-        rows = con.execute(
-            "SELECT min(file_name), contains(coalesce(logical_type, ''), 'UTC=1') AS zoned "
-            "FROM parquet_schema(?) WHERE name = ? GROUP BY zoned ORDER BY zoned",
-            [[literal(file) for file in files], column],
-        ).fetchall()
-        if len(rows) > 1:
-            raise LogError(
-                f"{column!r} has a time zone in some files and none in others.",
-                f"with one: {rows[1][0]}; without: {rows[0][0]}",
-                "Write all of them the same way: which is meant cannot be guessed.",
-            )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,13 @@ from dprl.logs.events.moments import (
     DAY,
     SAY_IN_SOURCE,
     Moment,
+    decimal_number,
     event_rows,
     how_to_write,
     moment,
     text,
     unsigned_zero,
+    whole_label,
 )
 from dprl.logs.events.spec import UNITS, microseconds, place
 from dprl.logs.events.spec_rules import NEED_ROW, resolve
@@ -193,8 +195,11 @@ def _events(con: Any, name: str, scan: str, table: Omop) -> str:
     end = _moment(kinds, table.end, column) if table.end else nothing
     code = text(table.word)
     if table.concept:
-        code = f"{text(table.word + '/')} || CAST({column(table.concept)} AS VARCHAR)"
-    value = f"TRY_CAST({column(table.value)} AS DOUBLE)" if table.value else "CAST(NULL AS DOUBLE)"
+        concept = whole_label(column(table.concept), kinds[table.concept][1])
+        code = f"{text(table.word + '/')} || CAST({concept} AS VARCHAR)"
+    value = "CAST(NULL AS DOUBLE)"
+    if table.value:
+        value = decimal_number(column(table.value), kinds[table.value][1], ".")
     known_at = f"{time.micros} + CASE WHEN {time.day} THEN {DAY} ELSE 0 END"
     lasts = f"{end.micros} + CASE WHEN {end.day} THEN {DAY} ELSE 0 END"
     there = f"WHERE {time.micros} IS NOT NULL OR {time.bad}" if table.time else ""
@@ -562,7 +567,7 @@ def begin(con: Any, spec: Spec, files: Sequence[str], folder: Path, only: Any = 
     """Load the events, and the table of episodes if there is one."""
     loaded = load(con, spec, files, folder, only)
     if spec.episodes.by == "table":
-        load_table(con, spec)
+        loaded = replace(loaded, findings=(*loaded.findings, *load_table(con, spec)))
     _refuse_points(con, spec, loaded.parts)
     return loaded
 

@@ -16,7 +16,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dprl.errors import LogError
-from dprl.logs.events.moments import moment, number, scan, text, unsigned_zero, written_of
+from dprl.logs.checking.findings import Finding
+from dprl.logs.events.moments import (
+    label_number,
+    moment,
+    number,
+    scan,
+    text,
+    unsigned_zero,
+    whole_label,
+    written_of,
+)
 from dprl.logs.events.spec import HOUR, microseconds, place
 from dprl.logs.events.spec_rules import NEED_ROW
 from dprl.logs.reading.frames import no_column, quoted
@@ -43,8 +53,11 @@ class Timed(Protocol):
         """Where each key stands in a TOML file."""
 
 
-def load_table(con: Any, spec: Spec) -> None:
+def load_table(con: Any, spec: Spec) -> list[Finding]:
     """Read the table of episodes as `given`: episode, subject, start, finish, grp.
+
+    Returns:
+        What is to be said about it.
 
     Raises:
         LogError: It cannot be read, lacks a column, or has a row that makes no sense.
@@ -54,6 +67,7 @@ def load_table(con: Any, spec: Spec) -> None:
     with scan([spec.episodes.table], con.execute, written.text) as (rows, _, kinds):
         _make_given(con, spec, rows, kinds, where)
     _check_given(con, where)
+    return _nobody(con, where)
 
 
 def _make_given(con: Any, spec: Spec, rows: str, kinds: dict[str, str], where: str) -> None:
@@ -76,6 +90,7 @@ def _make_given(con: Any, spec: Spec, rows: str, kinds: dict[str, str], where: s
         for part in ("begins", "finishes")
     )
     kind = con.execute("SELECT any_value(typeof(subject)) FROM subjects").fetchone()[0]
+    subject = whole_label(quoted(named["subject"]), kinds[named["subject"]])
     group = {"subject": "CAST(subject AS VARCHAR)", "episode": "CAST(episode AS VARCHAR)"}.get(
         table.group, "grp"
     )
@@ -83,12 +98,19 @@ def _make_given(con: Any, spec: Spec, rows: str, kinds: dict[str, str], where: s
         f"CREATE TABLE given AS SELECT episode, subject, start, finish, {group} AS grp, odd, "
         "zoned, mixed FROM ("
         f"SELECT CAST({quoted(named['id'])} AS VARCHAR) AS episode, "
-        f"TRY_CAST({quoted(named['subject'])} AS {kind}) AS subject, "
+        f"TRY_CAST({subject} AS {kind}) AS subject, "
         f"{begin.micros} AS start, {finish.micros} AS finish, "
         f"({begin.bad} OR {finish.bad}) AS odd, {begin.zoned} AS zoned, "
         f"{quoted(named['finishes'])} IS NOT NULL AND {finish.zoned} <> {begin.zoned} AS mixed, "
         f"{f'CAST({quoted(table.group)} AS VARCHAR)' if 'group' in named else 'NULL'} AS grp "
         f"FROM ({rows}))"
+    )
+    # 007 and 7 are one, unless the events have both
+    con.execute(
+        "UPDATE given SET subject = s.subject FROM ("
+        f"SELECT {label_number('subject')} AS name, min(subject) AS subject FROM subjects "
+        "GROUP BY name HAVING count(*) = 1) AS s "
+        f"WHERE {label_number('given.subject')} = s.name AND given.subject <> s.subject"
     )
 
 
@@ -122,6 +144,41 @@ def _check_given(con: Any, where: str) -> None:
             where,
             "Every episode needs a name of its own.",
         )
+
+    n, first, other = con.execute(
+        "SELECT count(*), min(a), arg_min(b, a) FROM (SELECT episode AS b, lag(episode) OVER w AS "
+        "a, start, max(over) OVER (w ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before "
+        "FROM (SELECT episode, subject, start, coalesce(finish, greatest(start, last)) AS over "
+        "FROM given LEFT JOIN subjects USING (subject)) "
+        "WINDOW w AS (PARTITION BY subject ORDER BY start, over, episode)) WHERE start < before"
+    ).fetchone()
+    if n:
+        raise LogError(
+            f"{n:,} rows of the table of episodes begin before another of their subject is over: "
+            "events would count twice.",
+            f"episodes {first} and {other}; {where}",
+            "Leave one of them, or let one end where the other begins.",
+        )
+
+
+def _nobody(con: Any, where: str) -> list[Finding]:
+    """Say how many rows of the table of episodes have a subject without events; refuse all."""
+    n, gone, first = con.execute(
+        "SELECT count(*), count(*) FILTER (s.subject IS NULL), min(g.subject) FILTER (s.subject IS "
+        "NULL) FROM given AS g LEFT JOIN subjects AS s ON g.subject = s.subject"
+    ).fetchone()
+    if not gone:
+        return []
+    what = f"{gone:,} of {n:,} rows of the table of episodes have a subject without any event."
+    if gone == n:
+        some = con.execute("SELECT min(subject) FROM subjects").fetchone()[0]
+        raise LogError(
+            what,
+            f"{first!r} in the table, {some!r} in the events; {where}",
+            "Name the column whose labels are those of the events, and write them alike.",
+        )
+    do = "Nothing was given and nothing measured there. Look whether they are written alike."
+    return [Finding("warning", "no_events", what, f"subject {first}; {where}", do)]
 
 
 def _refuse_other_zone(con: Any, where: str) -> None:
@@ -170,10 +227,11 @@ def make_spans(con: Any, spec: Spec, mine: str) -> None:
         )
     elif episodes.by == "table":
         word = text(episodes.ended or "terminal")
+        until = "coalesce(finish, greatest(start, last), start)"
         base = (
-            "SELECT episode, subject, start, coalesce(finish, greatest(start, last), start) AS "
-            "finish, "
-            f"true AS closed, CASE WHEN finish IS NULL THEN 'cut' ELSE {word} END AS word, grp, "
+            f"SELECT episode, subject, start, {until} AS finish, coalesce(lead(start) OVER "
+            f"(PARTITION BY subject ORDER BY start, {until}) > {until}, true) AS closed, "
+            f"CASE WHEN finish IS NULL THEN 'cut' ELSE {word} END AS word, grp, "
             "CASE WHEN finish IS NULL THEN 'last' ELSE '' END AS why "
             f"FROM given LEFT JOIN subjects USING (subject) WHERE {mine}"
         )
@@ -203,7 +261,7 @@ def make_spans(con: Any, spec: Spec, mine: str) -> None:
         "CREATE OR REPLACE TEMP TABLE spans AS WITH base AS ("
         f"{base}), ended AS (SELECT b.* EXCLUDE (finish, closed, word, why), "
         "CASE WHEN e.t <= b.finish THEN e.t ELSE b.finish END AS finish, "
-        "CASE WHEN e.t <= b.finish THEN true ELSE b.closed END AS closed, "
+        "CASE WHEN e.t < b.finish THEN true ELSE b.closed END AS closed, "
         "CASE WHEN e.t <= b.finish THEN e.word ELSE b.word END AS word, "
         "CASE WHEN e.t <= b.finish THEN '' ELSE b.why END AS why "
         f"FROM base AS b ASOF LEFT JOIN ({ends}) AS e ON b.subject = e.subject AND b.start < e.t) "

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.arrays import Floats
+from dprl._core.arrays import Floats, doubles
 from dprl._core.words import option, say, worded
 from dprl.errors import LogError
 from dprl.logs.encoding.categories import feature_columns
@@ -88,7 +88,7 @@ class Also:
     def numbers(self, j: int, rows: Any = slice(None)) -> Floats:
         """float64: column j at these rows, of labels their codes; NaN where missing."""
         column = self.values[j][rows]
-        numbers: Floats = column.astype(np.float64)
+        numbers = doubles(column)
         if self.levels[j] is not None:
             numbers[column < 0] = np.nan
         return numbers

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import doubles, one_double
 from dprl._core.words import either, option, worded
 from dprl.errors import LogError
 from dprl.logs.checking.findings import Found
@@ -163,6 +164,8 @@ WHOLE = (2**63 - 1, 2**53)
 MISSING_WORDS = ("", "NA", "NULL", "null", "NaN", "nan")
 """Text that stands for a missing value in a CSV file."""
 
+TIDY = re.compile(r"(0|-?[1-9][0-9]{0,17})|(0|-?[1-9][0-9]{0,14})\.0+")
+"""A whole number as programs write it."""
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 """The forms in which files write a number."""
 
@@ -338,14 +341,17 @@ def _sorted(labels: Iterable[Label], name: str) -> list[Label]:
 def tidy_labels(labels: Iterable[str]) -> dict[str, Label]:
     """What labels read as text stand for: whole numbers if all are written as whole numbers.
 
-    '007' is a name, not 7: without its leading zeros two different labels could become one. Digits
-    of other scripts (full-width digits, say) do not make a number either.
+    '1.0' is 1, also where only some files write it so (pandas does, beside a gap) and where other
+    labels are text. '007' is a name, not 7: without its leading zeros two different labels could
+    become one. Digits of other scripts (full-width digits, say) do not make a number either.
     """
     labels = list(labels)
-    for pattern in (r"(0|-?[1-9][0-9]{0,17})", r"(0|-?[1-9][0-9]{0,14})\.0+"):
-        if labels and all(re.fullmatch(pattern, x) for x in labels):
-            return {x: int(x.split(".")[0]) for x in labels}
-    return {x: x for x in labels}
+    if labels and all(TIDY.fullmatch(x) for x in labels):
+        return {x: int(x.split(".")[0]) for x in labels}
+    plain = set(labels) if any("." in x for x in labels) else set()
+    return {
+        x: whole if TIDY.fullmatch(x) and (whole := x.split(".")[0]) in plain else x for x in labels
+    }
 
 
 def recode(codes: NDArray[Any], labels: list[Label], name: str) -> Coded:
@@ -478,7 +484,7 @@ def numbers(
             try:
                 if isinstance(value, str | datetime.date | datetime.timedelta):
                     raise TypeError
-                result[i] = float(value)
+                result[i] = float(one_double(value))
             except (TypeError, ValueError):
                 raise LogError(
                     f"{name!r} must be numbers; it holds {str(value)[:40]!r}.",
@@ -486,7 +492,7 @@ def numbers(
                     "Convert it to numbers; a missing value is an empty cell.",
                 ) from None
         return result
-    result = array.astype(np.float64, copy=copy)
+    result = doubles(array, copy=copy)
     if missing is not None:
         result[missing] = np.nan
     return result

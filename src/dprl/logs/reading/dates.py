@@ -60,12 +60,25 @@ def check_dates(dates: Any) -> str:
                 choice=either("dates='%d %b %Y'", "--dates '%d %b %Y'"),
             ),
         )
-    if form and "%y" in dates:
-        raise ParameterError(
-            "a year of two digits (%y) does not say its century.",
-            repr(dates),
-            "Write years with four digits (%Y).",
-        )
+    parts = set(re.findall(r"%(.)", dates)) if form else set()
+    for wrong, what, do in (
+        ("y" in parts or "x" in parts, "a year of two digits (%y) does not say its century.",
+         "Write years with four digits (%Y)."),
+        (form and not parts & set("YGc"), "this format of dates has no year.",
+         "Every date needs one (%Y): without it all are of one year."),
+        ("d" in parts and not parts & set("mbBc"), "this format of dates has days and no month.",
+         "Say where the month stands: %m, %b or %B."),
+        ("I" in parts and "p" not in parts, "hours from 1 to 12 (%I) without %p say them twice.",
+         "Say where AM or PM stands (%p), or take %H for hours from 0 to 23."),
+        ("p" in parts and "I" not in parts, "%p is not looked at where hours are %H: 2 PM was 2.",
+         "Take %I for hours from 1 to 12."),
+        ("M" in parts and not parts & set("HI"), "this format of dates has minutes and no hour.",
+         "Say where the hour stands: %H, or %I with %p."),
+        ("Z" in parts, "the name of a zone (%Z) would be left out, and the moment be wrong.",
+         "Write the offset of the zone (%z, as in +02:00)."),
+    ):  # fmt: skip
+        if wrong:
+            raise ParameterError(what, repr(dates), do)
     return str(dates)
 
 

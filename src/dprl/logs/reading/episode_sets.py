@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import doubles
 from dprl.errors import LogError
 from dprl.logs._io import from_arrays
 from dprl.logs.encoding.gaps import Missing
@@ -81,7 +82,7 @@ def _array(values: Any) -> NDArray[Any]:
 def _rewards(label: Label, rewards: Any) -> NDArray[np.float64]:
     """(T,) the rewards of an episode of T steps."""
     try:
-        earned = np.asarray(rewards, np.float64)
+        earned = doubles(rewards)
     except (TypeError, ValueError):
         earned = np.array(np.nan)
     if not earned.ndim or earned.size != len(earned):

@@ -21,8 +21,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import doubles
 from dprl._core.database import confine, connect
-from dprl._core.disk import said_if_short
+from dprl._core.disk import prefix_in, said_if_short
 from dprl._core.words import option, worded
 from dprl.errors import LogError, ParameterError, interruptible
 from dprl.logs.encoding.categories import BEYOND, check_declared, not_numbers, refuse_numbers
@@ -45,12 +46,21 @@ from dprl.logs.reading.options import Reading
 from dprl.logs.reading.paths import (
     columns_of_files,
     folder_columns,
+    literal,
     open_files,
     scan_csv,
     scan_parquet,
 )
 from dprl.logs.reading.text import SAY_ENCODING, Text
-from dprl.logs.reading.times import TEXT, Zoned, refuse_mixed, zone_of
+from dprl.logs.reading.times import (
+    PLACE,
+    TEXT,
+    Zoned,
+    plainly,
+    refuse_mixed,
+    refuse_two_kinds,
+    zone_of,
+)
 from dprl.logs.roles import ROLES
 
 # --- One column of a query, batch by batch, as DuckDB computes it: nothing is held twice
@@ -360,10 +370,10 @@ class Fetch:
             raise LogError(f"{self.name} has {self.rows:,} rows, and {first:,} in one column.")
 
     def number_or_nan(self, expression: str) -> tuple[NDArray[np.float64], int]:
-        """float64 (N,), an expression of type DOUBLE, NaN where missing; how many are missing."""
+        """float64 (N,), an expression of numbers, NaN where missing; how many are missing."""
         values, gone = np.empty(self.rows), 0
         for rows, batch in self._batches(expression):
-            values[rows] = batch.values
+            values[rows] = doubles(batch.values, copy=False)
             if batch.missing is not None:
                 values[rows][batch.missing] = np.nan
                 gone += int(np.count_nonzero(batch.missing))
@@ -484,7 +494,7 @@ class Recoded:
     """
 
     def __init__(self, files: Sequence[str], encoding: str, room: str | None = None) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="dprl-utf8-", dir=room))
+        folder = Path(tempfile.mkdtemp(prefix=prefix_in(room, "utf8"), dir=room))
         self.remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self.files: list[str] = []
         try:
@@ -530,7 +540,7 @@ def written_in(encoding: str, path: Path, room: Path) -> Iterator[Path]:
     if encoding == "utf-8":
         yield path
         return
-    with tempfile.TemporaryDirectory(prefix="dprl-utf8-", dir=room) as folder:
+    with tempfile.TemporaryDirectory(prefix=prefix_in(room, "utf8"), dir=room) as folder:
         plain = Path(folder) / "table.csv"
         yield plain
         try:
@@ -573,6 +583,8 @@ class FileTimes(Fetch):
     def time(self, name: str) -> Any:
         """A column of times, with the zone in which they were written down."""
         c, kind = self.place[name], self.types[name]
+        if kind == "DATE" or kind.startswith("TIMESTAMP"):
+            self._refuse_other_times(name, c)
         if kind == "TIMESTAMP WITH TIME ZONE":
             return self._charted(c, zone_of(self.files, name, self.run) or "UTC")
         if kind != "VARCHAR":
@@ -580,8 +592,11 @@ class FileTimes(Fetch):
         moment = f"CAST(CAST({c} AS TIMESTAMPTZ) AS TIMESTAMP)"  # in UTC, whatever its offset
         row = self.one_row(
             f"SELECT count({c}), count(*) FILTER (regexp_full_match({c}, '[+-]?\\d{{1,18}}')), "
-            f"count({self.double(c)}), count(TRY_CAST({c} AS TIMESTAMPTZ)) FROM raw"
+            f"count({self.double(c)}), count(TRY_CAST({c} AS TIMESTAMPTZ)), "
+            f"count(*) FILTER (TRY_CAST({c} AS TIMESTAMPTZ) IS NOT NULL AND NOT {plainly(c)}) "
+            "FROM raw"
         )
+        *row, loose = row
         odd = self.first_row(f"regexp_full_match({c}, {quoted(ODD, chr(39))})")
         if odd is not None and self.text.dates == "iso":
             refuse_undeclared(name, str(self.value_at(c, odd)), f"row {odd + 1:,}")
@@ -594,8 +609,33 @@ class FileTimes(Fetch):
         casts = (f"CAST({c} AS BIGINT)", self.double(c), moment)
         for count, cast in zip(row[1:], casts, strict=True):
             if count == row[0]:
+                if cast is moment and loose:
+                    self._refuse_loose(name, c)
                 return self._zoned(name, c, moment) if cast is moment else self.fetch(cast)
         return self.fetch(c)
+
+    def _refuse_other_times(self, name: str, c: str) -> None:
+        """Refuse dates that are infinite, and files with and without a zone together."""
+        if self.kind == "parquet":
+            refuse_two_kinds([literal(file) for file in self.files], name, self.run)
+        row = self.first_row(f"NOT isfinite({c})")
+        if row is not None:
+            raise LogError(
+                f"{name!r} holds a time that is infinite.",
+                f"row {row + 1:,}",
+                "Mend it, or leave the row out.",
+            )
+
+    def _refuse_loose(self, name: str, c: str) -> None:
+        """Refuse text that DuckDB takes for a time, and nobody can know for which."""
+        row = self.first_row(f"NOT {plainly(c)}")
+        assert row is not None
+        raise LogError(
+            f"{name!r} holds {str(self.value_at(c, row))[:40]!r}, which is no moment for certain.",
+            f"row {row + 1:,}",
+            "Write times like 2024-07-01 10:00:00, zones as an offset (+01:00) or by their place "
+            "(Europe/Berlin): abbreviations such as BST and CET have several meanings.",
+        )
 
     def _declared(self, name: str, c: str) -> Any:
         """Times written as was declared; None where none of them is a date."""
@@ -621,7 +661,29 @@ class FileTimes(Fetch):
         if zoned < all_of_them:
             refuse_mixed(name, zoned, all_of_them)
         wall = f"TRY_CAST(regexp_extract({c}, {form}, 1) AS TIMESTAMP)"
+        self._refuse_twice(name, c, wall)
         return Zoned(self.fetch(moment), self.fetch(f"date_diff('second', {moment}, {wall})"))
+
+    def _refuse_twice(self, name: str, c: str, wall: str) -> None:
+        """Refuse a local time of a place that came twice, or never, in the night of a change."""
+        place = quoted(PLACE, chr(39))
+        if not self.one_row(f"SELECT bool_or(regexp_matches({c}, {place})) FROM raw")[0]:
+            return
+        moment, zone = f"CAST({c} AS TIMESTAMPTZ)", f"regexp_extract({c}, {place})"
+        other = " OR ".join(
+            f"timezone({zone}, {moment} {sign} INTERVAL 1 HOUR) = {wall}" for sign in "+-"
+        )
+        row = self.first_row(
+            f"CASE WHEN regexp_matches({c}, {place}) THEN {other} "
+            f"OR timezone({zone}, {moment}) <> {wall} END"
+        )
+        if row is not None:
+            raise LogError(
+                f"{name!r} holds {str(self.value_at(c, row))[:40]!r}, a local time that comes "
+                "twice or never where clocks are changed.",
+                f"row {row + 1:,}",
+                "Write the offset of the zone (+01:00) in place of its name.",
+            )
 
     def _charted(self, c: str, zone: str) -> Zoned:
         """Moments (column `c`) together with the local time of a zone."""
@@ -761,7 +823,8 @@ class Files(FileTimes):
         """A column of numbers, NaN where one is missing."""
         c = self.place[name]
         if self.types[name] != "VARCHAR":
-            return self.number_or_nan(f"CAST({c} AS DOUBLE)")[0]
+            short = self.types[name] == "FLOAT"
+            return self.number_or_nan(c if short else f"CAST({c} AS DOUBLE)")[0]
         values, gone = self.number_or_nan(f"{self.double(c)}")
         if gone > self.one_row(f"SELECT count(*) - count({c}) FROM raw")[0]:
             text, row = self._no_number(c)
@@ -792,6 +855,7 @@ class Files(FileTimes):
         if declared or kind == "BOOLEAN" or kind.startswith("ENUM"):
             return self.labels(name)
         if kind == "DATE" or kind.startswith("TIMESTAMP"):  # in UTC where it has a zone
+            self._refuse_other_times(name, c)
             times = np.ma.asarray(self.fetch(f"CAST({c} AS TIMESTAMP)"))
             return Days(days_of(np.ma.filled(times, np.datetime64("NaT"))))
         if kind != "VARCHAR":
@@ -819,6 +883,7 @@ class Files(FileTimes):
         """
         c, kind = self.place[name], self.types[name]
         if kind == "DATE" or kind.startswith("TIMESTAMP"):
+            self._refuse_other_times(name, c)
             return self.fetch(f"epoch({c}) / 86400.0")
         if not declared and not re.match(READABLE, kind):
             raise LogError(

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from dprl._core.words import option, worded
+from dprl._core.words import either, option, worded
 from dprl.errors import LogError
 from dprl.logs.reading.frames import quoted, refuse_twins
 from dprl.logs.reading.text import SAY_ENCODING, Text, named_columns
@@ -47,6 +47,7 @@ def open_files(paths: Any) -> tuple[list[str], str]:
     files: list[str] = []
     for path in (os.fspath(p) for p in given):
         if Path(path).is_dir():
+            _refuse_managed([Path(path)])
             raise LogError(
                 f"{path!r} is a folder.", do=f"Name its files: {os.path.join(path, '*.parquet')!r}."
             )
@@ -67,6 +68,8 @@ def open_files(paths: Any) -> tuple[list[str], str]:
                 do="Name an ordinary file: a folder, a pipe or a link to nothing cannot be read.",
             )
     real = [os.path.realpath(f) for f in files]
+    if kinds == {"parquet"}:
+        _refuse_managed(above for f in (*files, *real) for above in Path(f).absolute().parents)
     for i, file in enumerate(real):
         if file in real[:i]:
             raise LogError(
@@ -74,6 +77,27 @@ def open_files(paths: Any) -> tuple[list[str], str]:
                 do="Name each file once, or its rows would count twice.",
             )
     return files, kinds.pop()
+
+
+MANAGED = {"_delta_log": "Delta Lake", ".hoodie": "Hudi", "metadata/*.metadata.json": "Iceberg"}
+"""What a folder has in it where its files are a table with a history → of which kind it is."""
+
+
+def _refuse_managed(folders: Iterable[Path]) -> None:
+    """Refuse the folder of a table whose files also hold rows that it no longer has."""
+    for folder, (sign, kind) in itertools.product(dict.fromkeys(folders), MANAGED.items()):
+        found = next(folder.glob(sign), None)
+        if found is not None:
+            raise LogError(
+                f"{str(folder)!r} is a {kind} table: its files also hold rows that were deleted or "
+                "replaced, and only its own records say which.",
+                str(found),
+                worded(
+                    "Read it with a program that knows the format (DuckDB, polars, Spark), and "
+                    "write its rows to Parquet files elsewhere{choice}.",
+                    choice=either(", or hand over the table: dprl.from_frame", ""),
+                ),
+            )
 
 
 def _kind(file: str) -> str:
@@ -304,6 +328,7 @@ def scan_table(file: Path, run: Run) -> str:
     """
     where, name = quoted(literal(file), "'"), str(file)
     if file.name.lower().endswith(".parquet"):
+        _refuse_managed(file.absolute().parents)
         columns_of_files([name], "parquet", run)
         return f"read_parquet({where}, hive_partitioning=false)"
     separator, names = header(name)

@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.disk import available_memory, said_if_short
+from dprl._core.database import of_float
+from dprl._core.disk import available_memory, prefix_in, said_if_short
 from dprl._core.words import either, worded
 from dprl.errors import LogError, ParameterError
 from dprl.logs.checking.findings import CheckResult, Finding, Found, Level, Whole, sorted_findings
@@ -48,7 +49,7 @@ from dprl.logs.reading.frames import choose, in_words_of, quoted
 from dprl.logs.reading.options import OPTIONS, Reading, documented
 from dprl.logs.reading.paths import literal
 from dprl.logs.reading.store import Layout, Writer, digest_of
-from dprl.logs.reading.times import times
+from dprl.logs.reading.times import refuse_two_kinds, times
 from dprl.logs.roles import ROLES, further_roles
 
 # --- The rows of Parquet files as SQL sees them: labels in one form, so that rows can be sorted
@@ -192,15 +193,27 @@ class Table:
                     f"row {bad[0]:,}",
                     "Convert it to numbers (1.5, not 1,5); a missing value is an empty cell.",
                 )
-        number = f"CAST({cell} AS DOUBLE)"
+        number = of_float(cell) if kind == "FLOAT" else f"CAST({cell} AS DOUBLE)"
         return f"CASE WHEN NOT isnan({number}) THEN {number} END"
 
     def _time(self, name: str, kind: str, cell: str) -> Column:
+        dates = kind == "DATE" or kind.startswith("TIMESTAMP")
+        if dates:
+            refuse_two_kinds([literal(file) for file in self.files.files], name, self.files.run)
+        if dates or kind in ("FLOAT", "DOUBLE"):
+            beyond = f"NOT isfinite({cell})" if dates else f"isinf({cell})"
+            n = self.one(f"SELECT count(*) FILTER ({beyond}) FROM ({self.scan})")[0]
+            if n:
+                raise LogError(
+                    f"{name!r} holds a time that is infinite on {n:,} rows.",
+                    do="Mend it, or leave the rows out.",
+                )
         if kind in WHOLE and kind != "UBIGINT":
             return Column(name, "int", f"CAST({cell} AS BIGINT)")
         if kind in ("FLOAT", "DOUBLE"):
-            return Column(name, "number", f"CASE WHEN NOT isnan({cell}) THEN {cell}::DOUBLE END")
-        if kind == "DATE" or kind.startswith("TIMESTAMP"):
+            number = of_float(cell) if kind == "FLOAT" else cell
+            return Column(name, "number", f"CASE WHEN NOT isnan({cell}) THEN {number} END")
+        if dates:
             return Column(name, "date", f"epoch_us(CAST({cell} AS TIMESTAMP))")
         raise LogError(
             f"{name!r} holds {kind.lower()} values, and times of a log in parts are numbers or "
@@ -988,7 +1001,7 @@ def scanned(
     limit = memory_of(memory)
     suits = max(1, min(limit // PER_ROW, 8_000_000))
     asked = ScanSettings(reading, suits if rows is None else max(int(rows), 1), levels)
-    private = Path(tempfile.mkdtemp(prefix="dprl-parts-", dir=folder))
+    private = Path(tempfile.mkdtemp(prefix=prefix_in(folder, "parts"), dir=folder))
     remove = weakref.finalize(asked, shutil.rmtree, private, ignore_errors=True)
     settings = {
         "memory_limit": f"{int(0.45 * limit) >> 20}MiB",

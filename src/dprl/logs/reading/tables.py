@@ -14,10 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.database import connect
-from dprl._core.disk import check_target, refuse_overwrite, replacing, said_if_short, together
+from dprl._core.disk import (
+    check_target,
+    prefix_in,
+    refuse_overwrite,
+    replacing,
+    said_if_short,
+    together,
+)
 from dprl._core.table import FORMULA, no_formula
+from dprl._core.words import option, worded
 from dprl.errors import LabelWarning, LogError, interruptible
-from dprl.logs.checking.labels import spelled_twice
+from dprl.logs.checking.labels import one_number, spelled_twice
 from dprl.logs.encoding.categories import Levels, label_text
 from dprl.logs.log import deal
 from dprl.logs.reading.columns import MISSING_WORDS, Coded, encode, numbers, tidy_labels
@@ -52,7 +60,7 @@ class TableFile(Files):
         text: Text | None = None,
         out: Path | None = None,
     ) -> None:
-        self.room = Path(tempfile.mkdtemp(prefix="dprl-table-")).resolve()
+        self.room = Path(tempfile.mkdtemp(prefix=prefix_in(None, "table"))).resolve()
         weakref.finalize(self, shutil.rmtree, self.room, ignore_errors=True)
         folders = [self.room] if out is None else [self.room, out]
         # 'NA' is handed back as 'NA'
@@ -217,6 +225,7 @@ def split_table(
     *,
     fraction: float,
     seed: int,
+    group: str | None = None,
     partitions: bool = False,
     encoding: str = "utf-8",
     progress: Progress | None = None,
@@ -231,6 +240,7 @@ def split_table(
         folder: The folder to write both tables to; it is created if it does not exist.
         fraction: Share of the values that goes to train, in (0, 1).
         seed: Seed of the random draw.
+        group: A column no value of which may come to both sides. Default None.
         partitions: Whether folders named NAME=VALUE become columns; they are written like the
             others. Default False.
         encoding: How the letters of CSV files are written; both tables are written so too.
@@ -240,6 +250,9 @@ def split_table(
     Returns:
         The column, fraction and seed used; for each side its file and its numbers of values and
         rows.
+
+    Raises:
+        LogError: If `by` is missing somewhere, or a group would come to both sides.
     """
     for side in NAMES:
         check_target(*(folder / f"{side}{ending}" for ending in (".csv", ".parquet")))
@@ -253,15 +266,20 @@ def split_table(
             f"row {gone[0] + 1:,}",
             "A row that belongs to nobody can go to neither side: fill it, or leave it out.",
         )
-    twice = spelled_twice(column.labels)
-    if twice is not None:
-        warnings.warn(
-            f"{name!r} has {twice[0]:,} labels that only Unicode spelling tells from another; "
-            f"they may come to different sides. First: {twice[1]}.",
-            LabelWarning,
-            stacklevel=2,
-        )
+    for twice, how in (
+        (spelled_twice(column.labels), "only Unicode spelling tells from another"),
+        (one_number(column.labels), "are the number of another"),
+    ):
+        if twice is not None:
+            warnings.warn(
+                f"{name!r} has {twice[0]:,} labels that {how}; "
+                f"they may come to different sides. First: {twice[1]}.",
+                LabelWarning,
+                stacklevel=2,
+            )
     first = deal(len(column.labels), fraction, seed)
+    if group is not None:
+        _refuse_divided(table, name, group, first[column.codes])
     ending = f".{table.kind}"
     paths = [folder / f"{side}{ending}" for side in NAMES]
     for path in paths:
@@ -282,6 +300,22 @@ def split_table(
                 "rows": int(chosen.sum()),
             }
     return summary
+
+
+def _refuse_divided(table: TableFile, by: str, group: str, first: NDArray[np.bool_]) -> None:
+    """Refuse sides that share a group; `first` (N,) is true for rows of the first side."""
+    name = choose({"group": group}, list(table.types))["group"]
+    column = table.labels(name)
+    known = column.codes >= 0
+    sides = np.zeros((2, len(column.labels)), bool)
+    sides[first[known].astype(int), column.codes[known]] = True
+    both = np.flatnonzero(sides.all(axis=0))
+    if len(both):
+        raise LogError(
+            f"{by!r} would put {len(both):,} of {len(column.labels):,} of {name!r} on both sides.",
+            f"{name}={column.labels[both[0]]}",
+            worded("Split by whole groups: {by}.", by=option("by", name)),
+        )
 
 
 # --- Rows written to and read from Parquet files: the data behind a figure

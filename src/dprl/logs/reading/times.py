@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import importlib
 import json
 import re
@@ -28,6 +29,22 @@ TEXT = (
     r"(?:[zZ]|[uU][tT][cC]|[+-]\d\d(?::?\d\d(?::?\d\d)?)?|[A-Za-z]+(?:/[A-Za-z0-9_+-]+)+)$"
 )
 """A time of day written with its zone; the first group is the local time."""
+
+
+PLACE = r"[A-Za-z]+(?:/[A-Za-z0-9_+-]+)+$"
+"""A zone by its place, such as Europe/Berlin, at the end of a time."""
+
+
+def plainly(c: str) -> str:
+    """SQL: whether a text begins with a digit, and ends with one or with a zone of one meaning.
+
+    DuckDB also takes 'epoch', 'infinity', and abbreviations: BST for Bangladesh, CET for summer.
+    """
+    cell = f"trim({c})"
+    return (
+        f"(left({cell}, 1) BETWEEN '0' AND '9' AND (right({cell}, 1) BETWEEN '0' AND '9' "
+        f"OR regexp_matches({cell}, '{TEXT}')))"
+    )
 
 
 @dataclass(frozen=True)
@@ -90,6 +107,31 @@ def zone_of(files: Sequence[str], column: str, run: Callable[[str, list[Any]], A
     return zones.pop() if len(zones) == 1 else None
 
 
+def refuse_two_kinds(
+    files: Sequence[str], column: str, run: Callable[[str, list[Any]], Any]
+) -> None:
+    """Refuse Parquet files of which some have times with a zone and others without.
+
+    Args:
+        files: The Parquet files, as DuckDB takes them.
+        column: The name of the column.
+        run: A function that runs SQL with values.
+    """
+    if len(files) < 2:
+        return
+    rows = run(
+        "SELECT min(file_name), contains(coalesce(logical_type, ''), 'UTC=1') AS zoned "
+        "FROM parquet_schema(?) WHERE name = ? GROUP BY zoned ORDER BY zoned",
+        [list(files), column],
+    ).fetchall()
+    if len(rows) > 1:
+        raise LogError(
+            f"{column!r} has a time zone in some files and none in others.",
+            f"with one: {rows[1][0]}; without: {rows[0][0]}",
+            "Write all of them the same way: which is meant cannot be guessed.",
+        )
+
+
 def _noted(file: str, column: str, run: Callable[[str, list[Any]], Any]) -> str | None:
     """The zone that pandas or Arrow noted for a column of a file; None without a note."""
     rows = run("SELECT key, value FROM parquet_kv_metadata(?)", [file]).fetchall()
@@ -139,16 +181,34 @@ def times(
             dates = np.full(len(array), np.datetime64(0, "us"))
             dates[~gone] = np.array([_naive(v) for v in present], "datetime64[us]")
             return dates, gone, _offsets(present, gone, name)
-        if all(isinstance(v, int | float) for v in present):
-            whole = all(isinstance(v, int) for v in present)
+        if all(isinstance(v, datetime.timedelta) for v in present):
+            lasted = np.zeros(len(array), "timedelta64[us]")
+            lasted[~gone] = present
+            return lasted, gone, None
+        if all(isinstance(v, int | float | decimal.Decimal | np.number) for v in present):
+            whole = all(isinstance(v, int | np.integer) for v in present)
             plain = np.zeros(len(array), np.int64 if whole else np.float64)
-            plain[~gone] = present
-            return plain, gone, None
+            try:
+                plain[~gone] = present
+            except OverflowError:
+                raise LogError(
+                    f"{name!r} holds a number that is too large for a time.",
+                    str(max(present, key=abs)),
+                    "Whole numbers have at most 64 bits: count from a later beginning.",
+                ) from None
+            return times(plain, name, gone)
     if array.dtype.kind not in "iufmMb":
         raise LogError(
             f"{name!r} must be numbers or dates; it holds text.",
             f"row 1: {str(array[0])[:40]!r}",
             "Text sorts '10' before '9': convert it to a number or a date.",
+        )
+    if array.dtype.kind == "f" and np.isinf(array).any():
+        row = int(np.argmax(np.isinf(array)))
+        raise LogError(
+            f"{name!r} holds a time that is infinite.",
+            f"row {row + 1:,}: {array[row]}",
+            "Mend it, or leave the row out.",
         )
     if array.dtype.kind in "fmM" and array.size:
         absent = np.isnan(array) if array.dtype.kind == "f" else np.isnat(array)

@@ -19,6 +19,9 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias
 
+import numpy as np
+
+from dprl._core.arrays import doubles
 from dprl.errors import PolicyError
 from dprl.logs.encoding.categories import TRUTH, TRUTH_WORDS
 from dprl.logs.encoding.encoder import FAR, Encoding
@@ -129,7 +132,8 @@ def to_sql(
     apart([*asked, column])
     parts = [table] if isinstance(table, str) else list(table)
     source = ".".join(map(identifier, parts)) or identifier("")
-    kind = "VARCHAR" if isinstance(actions[0], str) else "BIGINT"
+    text = isinstance(actions[0], str) or any(rule.avoids for rule in rules)
+    kind = "VARCHAR" if text else "BIGINT"
     read = {name: sql_reader(name, labels, _fold(encoding)) for name, labels in categories.items()}
     lines = [
         f"    WHEN {_sql_rule(rule, categories, fills, days, read)} THEN {_sql_label(rule, kind)}"
@@ -181,18 +185,34 @@ def _sql_labels(condition: Condition, labels: Sequence[str], name: str) -> str:
 
 
 def _sql_condition(condition: Condition, fill: float | None, days: bool) -> str:
-    name = f"CAST({identifier(condition.feature)} AS DOUBLE)"
-    if days:
-        name = f"epoch_us(CAST({identifier(condition.feature)} AS TIMESTAMP)) / 86400e6"
+    column = identifier(condition.feature)
+    name = f"CAST({column} AS DOUBLE)"
+    if days:  # a moment with a zone is one, whatever the zone of the session
+        micros = [f"epoch_us(CAST({column} AS {kind}))" for kind in ("TIMESTAMPTZ", "TIMESTAMP")]
+        zoned = f"typeof({column}) = 'TIMESTAMP WITH TIME ZONE'"
+        name = f"if({zoned}, {micros[0]}, {micros[1]}) / 86400e6"
     if fill is not None:
         name = f"coalesce(nullif({name}, 'NaN'::DOUBLE), {_double(fill)})"
     if condition.kind == "missing":
         return f"({name} IS NULL OR isnan({name}))"
     if condition.kind == "at most":
-        return f"{name} BETWEEN -{LARGEST} AND {_double(condition.value)}"
+        return f"{name} BETWEEN -{LARGEST} AND {_limit(condition.value, column)}"
     if condition.kind == "above":
-        return f"({name} > {_double(condition.value)} AND {name} <= {LARGEST})"
+        return f"({name} > {_limit(condition.value, column)} AND {name} <= {LARGEST})"
     return f"{name} BETWEEN -{LARGEST} AND {LARGEST}"
+
+
+def _limit(value: float, column: str) -> str:
+    """A limit; where the column is FLOAT, the largest such number that stands for no more."""
+    up = np.float32(np.inf)
+    with np.errstate(over="ignore"):
+        near = np.float32(value)
+        beside = (np.nextafter(near, -up), near, np.nextafter(near, up))
+        most = max(x for x in beside if doubles(x) <= value)
+        above = np.nextafter(most, up)
+    if float(most) <= value < float(above):
+        return _double(value)
+    return f"if(typeof({column}) = 'FLOAT', {_double(float(most))}, {_double(value)})"
 
 
 def _double(value: float) -> str:
@@ -204,9 +224,7 @@ def _double(value: float) -> str:
 def _sql_label(rule: Rule, kind: str) -> str:
     if rule.silent:
         return f"CAST(NULL AS {kind})"
-    if isinstance(rule.suggested, int):
-        return str(rule.suggested)
-    return sql_text(rule.suggested)
+    return str(rule.says) if kind != "VARCHAR" else sql_text(str(rule.says))
 
 
 # -- JSON --------------------------------------------------------------------------------------
@@ -237,7 +255,8 @@ def to_json(
         "rules": [
             {
                 "if": [c.to_dict() for c in rule.conditions],
-                "then": None if rule.silent else rule.suggested,
+                "then": None if rule.silent or rule.avoids else rule.action,
+                **({"avoid": rule.action} if rule.avoids and not rule.silent else {}),
                 "words": rule.words,
                 "facts": dict(rule.facts),
             }
@@ -263,6 +282,7 @@ def to_python(
     readers = {name: "label" if name in categories else "number" for name in asked}
     readers |= {name: "days" for name in dated if name in asked}
     kind = "str" if isinstance(actions[0], str) else "int"
+    kind += " | str" * (kind == "int" and any(rule.avoids for rule in rules))
     lines = [
         f'"""Rules of the policy {digest[:12]}. Needs nothing but Python 3.10 or later."""',
         "",
@@ -273,6 +293,9 @@ def to_python(
         "def number(value, fill=None):",
         '    """A number; the fill where it is missing, and NaN without one."""',
         '    x = float("nan") if value is None else float(value)',
+        '    if value.__class__.__name__ == "float32" and x % 1:  # of NumPy, as written',
+        '        short = [s for s in (f"{x:.6g}", f"{x:.7g}") if value.__class__(s) == value]',
+        "        x = float(short[0]) if short else x",
         "    return fill if fill is not None and x != x else x",
         *(
             line.replace("{fold}", _python_fold(encoding))
@@ -296,7 +319,7 @@ def to_python(
             else _python_condition(c, f"x{asked.index(c.feature)}")
             for c in rule.conditions
         ]
-        answer = "None" if rule.silent else _literal(rule.suggested)
+        answer = "None" if rule.silent else _literal(rule.says)
         lines += [f"    if {' and '.join(tests) or 'True'}:", f"        return {answer}"]
     return "\n".join([*lines, "    return None", ""])
 
@@ -385,10 +408,11 @@ def sql_reader(name: str, labels: Sequence[str], fold: str) -> str:
     """
     column = identifier(name)
     text = f"CAST({column} AS VARCHAR)"
-    whole = labels == TRUTH or any(WHOLE.fullmatch(label) for label in labels)
-    if whole:  # beside gaps they are doubles
-        number = f"nullif(regexp_replace({text}, '\\.0$', ''), 'nan')"
-        text = f"CASE WHEN typeof({column}) IN ('DOUBLE', 'FLOAT') THEN {number} ELSE {text} END"
+    # whole numbers beside gaps are doubles, and so is a column of gaps alone
+    number = f"nullif(regexp_replace({text}, '\\.0$', ''), 'nan')"
+    if labels == TRUTH or any(WHOLE.fullmatch(label) for label in labels):
+        number = f"regexp_replace({number}, '^-0$', '0')"  # -0.0 is 0
+    text = f"CASE WHEN typeof({column}) IN ('DOUBLE', 'FLOAT') THEN {number} ELSE {text} END"
     if "trim" in fold:
         text = f"trim({text}, {_spaces()})"
     if "casefold" in fold:

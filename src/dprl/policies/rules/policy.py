@@ -101,7 +101,7 @@ class RulePolicy(Stored):
         for rule in self.rules:
             for condition in rule.conditions:
                 self.check_condition(condition)
-            unknown = [a for a in (rule.suggested, *labels_in(rule.facts)) if a not in self.actions]
+            unknown = [a for a in (rule.action, *labels_in(rule.facts)) if a not in self.actions]
             if unknown:
                 self._refuse(f"a rule speaks of {unknown[0]!r}, which is no action of it")
         words = [rule.words for rule in self.rules]
@@ -116,14 +116,15 @@ class RulePolicy(Stored):
         speaking = {rule.words: rule for rule in self.rules if not rule.silent}
         if {words: rule.suggested for words, rule in speaking.items()} != proved.issued:
             self._refuse("its certificate is about other suggestions")
-        took = {
-            words: dict(zip(self.actions, groups_by(rule.facts, self.actions), strict=True))
-            for words, rule in speaking.items()
-        }
+        took = {}
+        for words, rule in speaking.items():
+            groups = dict(zip(self.actions, groups_by(rule.facts, self.actions), strict=True))
+            own = groups[rule.action]
+            took[words] = sum(groups.values()) - own if rule.avoids else own
         if (
             proved.log != self.provenance.get("log")
             or proved.gamma != self.parameters.get("gamma")
-            or any(row["n"] > took[row["state"]][row["suggested"]] for row in proved.rows)
+            or any(row["n"] > took[row["state"]] for row in proved.rows)
         ):
             self._refuse("its certificate is about another log")
 
@@ -250,7 +251,7 @@ class RulePolicy(Stored):
     @property
     def may_change(self) -> bool:  # type: ignore[override]
         """Whether some rule changes usual practice."""
-        return bool((self.decisions.kind == Kind.CHANGE).any())
+        return bool(self.decisions.changes.any())
 
     @property
     def stated(self) -> tuple[str, ...]:
@@ -490,7 +491,7 @@ class RulePolicy(Stored):
             >>> policy.changes()["where"]
             ['pressure at most 62']
         """
-        return rule_words.rule_table(self, Kind.CHANGE, "changes")
+        return rule_words.rule_table(self, self.decisions.changes, "changes")
 
     def confirmations(self, *, cases: bool = False) -> Table:
         """The rules whose suggestion is the usual action already.
@@ -515,7 +516,7 @@ class RulePolicy(Stored):
             >>> len(policy.confirmations())
             0
         """
-        return rule_words.rule_table(self, Kind.CONFIRM, "confirmations")
+        return rule_words.rule_table(self, self.decisions.kind == Kind.CONFIRM, "confirmations")
 
     def worth(self) -> Table:
         """What the rules bring, against the share of decisions that they change.
@@ -576,7 +577,7 @@ class RulePolicy(Stored):
         x, _ = self.space.of_log(log)
         here, rule = self.decisions, self.rule_of(x)
         situations = []
-        for r in np.flatnonzero(here.kind == Kind.CHANGE).tolist():
+        for r in np.flatnonzero(here.changes).tolist():
             rows, words = np.flatnonzero(rule == r), rule_words.where(self, r)
             typical = self._typical(x[rows])
             situations.append(
@@ -623,7 +624,7 @@ class RulePolicy(Stored):
             DEFER
         """
         kept, here = {c.state for c in approved if c.state is not None}, self.decisions
-        changing = {here.states[r] for r in np.flatnonzero(here.kind == Kind.CHANGE).tolist()}
+        changing = {here.states[r] for r in np.flatnonzero(here.changes).tolist()}
         strange = sorted(map(str, kept - changing))
         if strange:
             raise ParameterError(

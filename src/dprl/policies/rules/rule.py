@@ -25,6 +25,7 @@ from dprl.errors import ParameterError, PolicyError
 from dprl.logs.encoding.categories import Levels
 from dprl.logs.log import Facts, Label
 from dprl.logs.reading.dates import days_of, on_day
+from dprl.policies.protocol import Avoid
 
 if TYPE_CHECKING:
     from dprl.policies.rules.policy import RulePolicy
@@ -474,7 +475,7 @@ class Rule:
 
     Attributes:
         conditions: What a state must satisfy, all of it; empty: every state.
-        suggested: The action suggested there.
+        suggested: The action suggested there, or `dprl.Avoid` where it says what not to do.
         facts: What is on record about it, as JSON values, each of which may be left out or None:
             "steps" of the training log in the region; "groups" of the half that certified which
             came there, "groups_took" (those that took the suggestion there) and "groups_proposed"
@@ -502,7 +503,7 @@ class Rule:
     """
 
     conditions: tuple[Condition, ...]
-    suggested: Label
+    suggested: Label | Avoid
     facts: Mapping[str, Any] = field(default_factory=lambda: Facts({}))
     silent: bool = False
 
@@ -511,18 +512,34 @@ class Rule:
             isinstance(c, Condition) for c in self.conditions
         ):
             raise _odd("a rule has a list of conditions", self.conditions)
-        if isinstance(self.suggested, bool) or not isinstance(self.suggested, str | int):
+        named = self.action
+        if isinstance(named, bool) or not isinstance(named, str | int):
             raise _odd("a rule suggests an action, text or a whole number", self.suggested)
         if not isinstance(self.silent, bool):
             raise _odd("a rule is silent or not", self.silent)
-        label = str(self.suggested) if isinstance(self.suggested, str) else int(self.suggested)
-        object.__setattr__(self, "suggested", label)
+        label = str(named) if isinstance(named, str) else int(named)
+        object.__setattr__(self, "suggested", Avoid(label) if self.avoids else label)
         object.__setattr__(self, "conditions", tuple(self.conditions))
         object.__setattr__(self, "facts", Facts(checked_facts(self.facts)))
         impossible = [name for name, demands in _demands(self.conditions).items() if not demands]
         if impossible:
             asked = joined(" and ", (c.words for c in self.conditions))
             raise _odd(f"no state can satisfy what it asks of {impossible[0]!r}", asked)
+
+    @property
+    def avoids(self) -> bool:
+        """Whether it says what not to do."""
+        return isinstance(self.suggested, Avoid)
+
+    @property
+    def action(self) -> Label:
+        """The label of the action that it names, to take or to avoid."""
+        return self.suggested.action if isinstance(self.suggested, Avoid) else self.suggested
+
+    @property
+    def says(self) -> Label:
+        """What it suggests: the label of an action, or "not" such a label."""
+        return str(self.suggested) if isinstance(self.suggested, Avoid) else self.suggested
 
     @property
     def narrowed(self) -> bool:
@@ -609,7 +626,8 @@ class Rule:
         """The rule as a policy file keeps it.
 
         Returns:
-            Conditions, suggestion, facts, and whether it is silent, as JSON values.
+            Conditions, suggestion, facts, and whether it is silent, as JSON values; "avoid" is true
+            where the suggestion is what not to do.
 
         Example:
             >>> Rule((), "fluids").to_dict()
@@ -617,7 +635,8 @@ class Rule:
         """
         return {
             "conditions": [c.to_dict() for c in self.conditions],
-            "suggested": self.suggested,
+            "suggested": self.action,
+            **({"avoid": True} if self.avoids else {}),
             "facts": dict(self.facts),
             "silent": self.silent,
         }
@@ -639,15 +658,18 @@ class Rule:
             >>> Rule.from_dict({"conditions": [], "suggested": "fluids"}).sentence
             'Everywhere'
         """
-        names = {"conditions", "suggested", "facts", "silent"}
+        names = {"conditions", "suggested", "avoid", "facts", "silent"}
         if not isinstance(given, Mapping) or not set(given) <= names:
             raise _odd("a rule has conditions, a suggestion and facts", given)
         conditions = given.get("conditions")
         if not isinstance(conditions, list | tuple):
             raise _odd("a rule has a list of conditions", given)
+        named, avoid = cast(Label, given.get("suggested")), given.get("avoid", False)
+        if not isinstance(avoid, bool):
+            raise _odd("a rule says what to take, or what to avoid", avoid)
         return cls(
             tuple(Condition.from_dict(c) for c in conditions),
-            cast(Label, given.get("suggested")),
+            Avoid(named) if avoid else named,
             given.get("facts", {}),
             given.get("silent", False),
         )

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from dprl._core.arrays import Bools
 from dprl._core.inference import gamma_words
 from dprl._core.practice import DIVIDED, is_divided
 from dprl._core.table import Table, many
 from dprl._core.words import joined, say, sentences, word
 from dprl.errors import DprlError
 from dprl.logs.log import Label
-from dprl.policies.certificate import down
+from dprl.policies.certificate import AVOIDING, down
 from dprl.policies.explain import NONE, Explanation, divided_words
 from dprl.policies.protocol import PAIRS, STATES, Decisions, Kind, empty, pi_of
 from dprl.policies.rules.rule import (
@@ -66,15 +67,16 @@ def decisions_of(policy: RulePolicy) -> Decisions:
         name: np.full(shape if name in PAIRS else len(rules), empty(name), dtype)
         for name, dtype in (PAIRS | STATES).items()
     }
-    choice = np.full(len(rules), -1, np.int32)
+    choice, avoid = (np.full(len(rules), -1, np.int32) for _ in range(2))
     for r, rule in enumerate(rules):
-        suggested = actions.index(rule.suggested)
+        named, took = actions.index(rule.action), "groups_others" if rule.avoids else "groups_took"
         parts["m"][r] = parts["n"][r] = groups_by(rule.facts, actions)
-        parts["n"][r, suggested] = max(parts["m"][r, suggested], rule.facts.get("groups_took") or 0)
-        parts["allowed"][r, suggested] = True
-        choice[r] = -1 if rule.silent else suggested
+        parts["n"][r, named] = max(parts["m"][r, named], rule.facts.get(took) or 0)
+        parts["allowed"][r, named] = not rule.avoids
+        if not rule.silent:
+            (avoid if rule.avoids else choice)[r] = named
     return Decisions(
-        states=[rule.words for rule in rules], actions=actions, choice=choice,
+        states=[rule.words for rule in rules], actions=actions, choice=choice, avoid=avoid,
         pi=pi_of(choice, len(actions)), terms=policy.terms,
         reasons=np.array([_reason(policy, r) for r in range(len(rules))], object), **parts,
     )  # fmt: skip
@@ -116,7 +118,7 @@ def rule_parts(policy: RulePolicy, r: int) -> tuple[str, str]:
     head = rule.sentence if where(policy, r) == rule.words else rule.next_sentence
     if rule.silent:
         return joined("", (r + 1, ". ", head)), say(
-            "DEFER (its suggestion, {suggested}, is not approved)", suggested=rule.suggested
+            "DEFER (its suggestion, {suggested}, is not approved)", suggested=rule.says
         )
     usual, share = usual_first(rule.facts)
     done = split_of(rule.facts)
@@ -124,7 +126,7 @@ def rule_parts(policy: RulePolicy, r: int) -> tuple[str, str]:
         done = say("usually {usual}, {share:.0f} %", usual=usual, share=100 * share)
     tail = (" (", done, ")") if done else ()
     late = (say(" [narrowed after looking]"),) if rule.narrowed else ()
-    return joined("", (r + 1, ". ", head)), joined("", (rule.suggested, *tail, *late))
+    return joined("", (r + 1, ". ", head)), joined("", (rule.says, *tail, *late))
 
 
 def rule_sentence(policy: RulePolicy, r: int) -> str:
@@ -188,7 +190,7 @@ def explanation(policy: RulePolicy, r: int, state: Label) -> Explanation:
     return Explanation(
         state=state,
         kind=Kind(here.kind[r]).word,
-        suggested=None if rule.silent else rule.suggested,
+        suggested=None if rule.silent else rule.says,
         reason=_reason(policy, r),
         episodes=int(groups.sum()),
         value=None,
@@ -207,14 +209,16 @@ def _reason(policy: RulePolicy, r: int) -> str:
 
 
 def _verdict(rule: Rule, action: Label) -> str:
-    if action != rule.suggested:
+    if action != rule.action:
         return ""
-    return "not approved" if rule.silent else "suggested"
+    if rule.silent:
+        return "not approved"
+    return "to be avoided" if rule.avoids else "suggested"
 
 
-def rule_table(policy: RulePolicy, kind: Kind, what: str) -> Table:
-    """The rules of one kind, a line each."""
-    rows = np.flatnonzero(policy.decisions.kind == kind).tolist()
+def rule_table(policy: RulePolicy, which: Bools, what: str) -> Table:
+    """Some of the rules, a line each."""
+    rows = np.flatnonzero(which).tolist()
     rules = [policy.rules[r] for r in rows]
     usual = [usual_first(rule.facts) for rule in rules]
     balance = [rule.facts.get("balance") or ("", None) for rule in rules]
@@ -229,7 +233,7 @@ def rule_table(policy: RulePolicy, kind: Kind, what: str) -> Table:
             "where": [where(policy, r) for r in rows],
             "usual": [action for action, _ in usual],
             "usual_share": [share for _, share in usual],
-            "suggested": [rule.suggested for rule in rules],
+            "suggested": [rule.says for rule in rules],
             **{name: [rule.facts.get(name) for rule in rules] for name in on_record},
             "imbalance": [difference for _, difference in balance],
             "imbalance_of": [feature for feature, _ in balance],
@@ -255,7 +259,7 @@ def worth(policy: RulePolicy) -> Table:
             changed_in_all += changed
             brought_in_all += share * gain
         lines.append({
-            "rule": r + 1, "where": where(policy, r), "suggested": rule.suggested, "share": share,
+            "rule": r + 1, "where": where(policy, r), "suggested": rule.says, "share": share,
             "changes": changed,
             "per change": share * gain / changed if on_record and changed else None,
             "changes in all": changed_in_all if on_record else None,
@@ -292,7 +296,7 @@ def bands(policy: RulePolicy) -> list[dict[str, Any]]:
 # -- what is stated of all rules at once, and what is not, in sentences ----------------------------
 
 WHOLE = say("Where only the first suggestion of an episode is followed")
-"""How the learner's note begins that is about all rules together, as they were issued."""
+"""How the note of all rules together begins in files of 0.2.0 and before."""
 IN_PART = say(
     "What these rules bring together is not stated: the learner said that of all of its rules, "
     "and some were not approved or were narrowed."
@@ -320,37 +324,140 @@ def delta_of(policy: RulePolicy) -> float | None:
 
 
 def claim(policy: RulePolicy) -> str:
-    """What holds for all rules that speak and were not narrowed; '' where nothing is claimed."""
-    delta, margin = delta_of(policy), policy.parameters.get("margin") or 0
-    covered = [rule for rule in policy.rules if not rule.silent and not rule.narrowed]
+    """What is claimed of the rules: all of them followed at every decision, and each by itself."""
+    delta = delta_of(policy)
+    covered = [r for r, rule in enumerate(policy.rules, 1) if not rule.silent and not rule.narrowed]
     if not covered or delta is None:
         return ""
-    if not all(_is_sure(rule.facts, delta, margin) for rule in covered):
+    whole = _of_the_whole(policy)
+    alone = _each(policy, covered, delta, bool(whole))
+    if not whole and not alone:
         return ""
-    source = str(policy.provenance.get("probabilities", "estimated"))
-    more = say("{x} more", x=short_number(margin)) if margin else say("more")
-    others = say(" that was not narrowed") if _narrowed(policy) else ""
     grade = (
         say("Large-sample,") if policy.certificate is None else say("Beyond that, large-sample and")
     )
+    source = str(policy.provenance.get("probabilities", "estimated"))
     return sentences(
         say(
-            "{grade} not proved: with confidence about {delta:g} %, the suggestion of every "
-            "rule{others} brought {more} than doing otherwise did, on average over the decisions "
-            "where the rule holds.",
+            "{grade} not proved: with confidence about {delta:g} %,",
             grade=grade,
             delta=100 * (1 - delta),
-            others=others,
-            more=more,
         ),
+        joined(" ", (part for part in (whole, alone) if part)),
+        AVOIDING if any(policy.rules[r - 1].avoids for r in covered) else "",
         joined(
             "",
             (
                 ASSUMED.get(source, ASSUMED["estimated"]),
-                _hidden(covered, source),
+                _hidden([policy.rules[r - 1] for r in covered], source),
             ),
         ),
     )
+
+
+def _of_the_whole(policy: RulePolicy) -> str:
+    """What following all rules at every decision brings; '' where that is not claimed of these."""
+    record = policy.provenance.get("rules")
+    whole = record.get("whole") if isinstance(record, Mapping) else None
+    if not isinstance(whole, Mapping) or not whole.get("sound") or _in_part(policy):
+        return ""
+    gain, low = whole.get("gain"), whole.get("low")
+    if not isinstance(gain, int | float) or not isinstance(low, int | float) or low <= 0:
+        return ""
+    return sentences(
+        say(
+            "following these rules at every decision brings at least {low:+.3g} an episode over "
+            "usual practice ({gain:+.3g} as estimated).",
+            low=low,
+            gain=gain,
+        ),
+        ""
+        if whole.get("exact")
+        else say(
+            "Too few followed all of them to the end, so this supposes that what follows depends "
+            "on the features, the step and how often the suggestions were taken before."
+        ),
+    )
+
+
+def _each(policy: RulePolicy, covered: Sequence[int], delta: float, beside: bool) -> str:
+    """What is claimed of rules by themselves; `beside` a claim about all of them."""
+    margin, facts = policy.parameters.get("margin") or 0, [r.facts for r in policy.rules]
+    sure = [r for r in covered if _is_sure(facts[r - 1], delta, margin)]
+    grouped = [r for r in covered if r not in sure and _is_sure_together(facts[r - 1], delta)]
+    if (not sure and not grouped) or (not beside and len(sure) + len(grouped) < len(covered)):
+        return ""
+    more = say("{x} more", x=short_number(margin)) if margin else say("more")
+    parts = []
+    if sure:
+        others = say(" that was not narrowed") if _narrowed(policy) else ""
+        which = (
+            say("every rule{others}", others=others)
+            if len(sure) == len(covered)
+            else _numbered(sure)
+        )
+        text = (
+            say(
+                "By itself (one decision, usual practice otherwise), the suggestion of {which} "
+                "brought {more} than doing otherwise did, on average over the decisions where the "
+                "rule holds.",
+                which=which,
+                more=more,
+            )
+            if beside
+            else say(
+                "the suggestion of {which} brought {more} than doing otherwise did, on average "
+                "over the decisions where the rule holds (one decision, usual practice otherwise).",
+                which=which,
+                more=more,
+            )
+        )
+        parts.append(text)
+    if grouped:
+        parts.append(
+            say(
+                "The suggestion of {which} did so where it is the same action, in all of its "
+                "situations together.",
+                which=_numbered(grouped),
+            )
+        )
+    silent = [r for r in covered if r not in sure and r not in grouped]
+    if silent:
+        parts.append(
+            say(
+                "Of {which} alone nothing is claimed, only as part of the whole.",
+                which=_numbered(silent),
+            )
+        )
+    lam = _lam(policy)
+    if lam is not None and lam < 1:
+        parts.append(
+            say(
+                "That of single rules supposes that what follows depends on the features and on "
+                "what was done before (λ = {lam:g}).",
+                lam=lam,
+            )
+        )
+    return joined(" ", parts)
+
+
+def _lam(policy: RulePolicy) -> float | None:
+    """λ of the division that certified, if it is on record."""
+    record = policy.provenance.get("rules")
+    if not isinstance(record, Mapping) or not isinstance(record.get("divisions"), list | tuple):
+        return None
+    for one in record["divisions"]:
+        if isinstance(one, Mapping) and one.get("seed") == record.get("division"):
+            lam = one.get("lam")
+            return float(lam) if isinstance(lam, int | float) else None
+    return None
+
+
+def _numbered(numbers: Sequence[int]) -> str:
+    """Rules by their numbers: rule 2, or rules 1, 3 and 4."""
+    one = len(numbers) == 1
+    which = joined(say(" and "), [", ".join(map(str, numbers[:-1])), str(numbers[-1])][one:])
+    return say("rule {which}", which=which) if one else say("rules {which}", which=which)
 
 
 def _hidden(covered: Sequence[Rule], source: str) -> str:
@@ -376,10 +483,32 @@ def stated(policy: RulePolicy) -> tuple[str, ...]:
         return (proved,) if proved else ()
     notes = policy.provenance.get("notes")
     noted = [n for n in notes if isinstance(n, str)] if isinstance(notes, list | tuple) else []
-    if any(rule.silent or rule.narrowed for rule in policy.rules):
-        noted = [IN_PART if note.startswith(WHOLE) else note for note in noted]
+    in_part = ""
+    if _in_part(policy):
+        record, of_some = policy.provenance.get("rules"), len(noted)
+        noted = [note for note in noted if not note.startswith(WHOLE)]
+        said = isinstance(record, Mapping) and record.get("whole")
+        in_part = IN_PART if said or len(noted) < of_some else ""
     about = (claim(policy), *policy.conditions)
-    return tuple(s for s in (proved, *about, _exception(policy), *noted) if s)
+    return tuple(
+        s for s in (proved, *about, _exception(policy), in_part, *noted, _clock(policy)) if s
+    )
+
+
+def _in_part(policy: RulePolicy) -> bool:
+    """Whether some rule is silent or narrowed, so that what was said of all does not hold."""
+    return any(rule.silent or rule.narrowed for rule in policy.rules)
+
+
+def _clock(policy: RulePolicy) -> str:
+    """Of which clock the dates in rules are; '' where no rule asks for a date."""
+    days = () if policy.encoding is None else policy.encoding.days
+    if not any(c.feature in days for rule in policy.rules for c in rule.conditions):
+        return ""
+    return say(
+        "Dates in the rules are in UTC where those of the log have a zone, and as the log has them "
+        "where they have none."
+    )
 
 
 def _narrowed(policy: RulePolicy) -> list[int]:
@@ -413,6 +542,12 @@ def _exception(policy: RulePolicy) -> str:
             ),
         )
     )
+
+
+def _is_sure_together(facts: Mapping[str, Any], delta: float) -> bool:
+    """Whether its action passes in all of its situations together."""
+    together = facts.get("together")
+    return isinstance(together, list | tuple) and len(together) == 4 and together[3] <= delta
 
 
 def _is_sure(facts: Mapping[str, Any], delta: float, margin: float) -> bool:
@@ -531,6 +666,8 @@ FEW = say("too few groups with it, or without it")
 UNSURE = say("not surely better than doing otherwise")
 NOT_GATED = say("passed the learner's test, not the gate's")
 DIFFER = say("those who took it differ from the others")
+WHOLE_UNSURE = say("not surely better followed at every decision, with the others")
+UNTOLD = say("the record cannot tell: who was treated depends on more than our model of it")
 """Why a candidate was not issued."""
 
 
@@ -551,7 +688,7 @@ def not_issued(policy: RulePolicy) -> Table:
     return Table(
         {
             "where": [rule.words for rule in rules],
-            "suggested": [rule.suggested for rule in rules],
+            "suggested": [rule.says for rule in rules],
             **{name: [rule.facts.get(name) for rule in rules] for name in NAMES},
             "why": [_why(policy, rule) for rule in rules],
         },
@@ -584,11 +721,15 @@ def _low(rule: Rule) -> float:
 
 def _why(policy: RulePolicy, rule: Rule) -> str:
     p, delta = rule.facts.get("p"), delta_of(policy)
+    if rule.facts.get("doubt"):
+        return UNTOLD
     if rule.facts.get("struck"):
         return DIFFER
-    if p is None or delta is None or p > delta:
-        return UNSURE
-    return FEW if policy.certificate is None else NOT_GATED
+    if policy.certificate is not None and p is not None and delta is not None and p <= delta:
+        return NOT_GATED
+    if rule.facts.get("passed"):
+        return WHOLE_UNSURE
+    return UNSURE if p is None or delta is None or p > delta else FEW
 
 
 # -- what is said of rules that were just learned --------------------------------------------------

@@ -1,0 +1,75 @@
+"""Where recorded chances differ within a state, those who followed stand for all by them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dprl
+from dprl.apps.reports.changes import describe_changes
+from dprl.certificate.gain import approximate_gain
+
+NAMES = {name: name for name in ("episode", "state", "action", "reward")}
+
+
+def clinic(n, seed, first=0):
+    """The drug does nothing; the fit, who do well anyhow, get it with .8, the others with .2."""
+    rng = np.random.default_rng(seed)
+    fit = rng.random(n) < 0.5
+    p = np.where(fit, 0.8, 0.2)
+    drug = rng.random(n) < p
+    return pd.DataFrame({
+        "episode": np.arange(first, first + n), "state": "ill", "fit": fit.astype(float),
+        "action": np.where(drug, "drug", "wait"), "p": np.where(drug, p, 1 - p),
+        "reward": (rng.random(n) < np.where(fit, 0.8, 0.3)).astype(float),
+    })  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(dprl.from_frame(clinic(500, 0), **NAMES))
+
+
+def test_the_policy_wants_the_drug(policy):
+    assert policy.act(["ill"]) == ["drug"]
+
+
+def test_the_gain_of_what_does_nothing_is_nothing(policy):
+    frame = clinic(4_000, 1, first=10_000)
+    plain = approximate_gain(policy, dprl.from_frame(frame, **NAMES), draws=200)
+    weighed = approximate_gain(policy, dprl.from_frame(frame, **NAMES, propensity="p"), draws=200)
+    assert plain.low > 0.1
+    assert weighed.low < 0 < weighed.high
+    assert weighed.gain == pytest.approx(0, abs=0.03)
+
+
+def test_the_held_out_check_of_a_change_says_so_too(policy):
+    frame = clinic(4_000, 1, first=10_000)
+    (plain,) = describe_changes(policy, dprl.from_frame(frame, **NAMES)).changes
+    (change,) = describe_changes(policy, dprl.from_frame(frame, **NAMES, propensity="p")).changes
+    assert plain.check.low > 0.1
+    assert change.check.low < 0 < change.check.high
+    drug, p, G = frame.action == "drug", frame.p, frame.reward
+    got = (G[drug] / p[drug]).sum() / (1 / p[drug]).sum()
+    assert change.check.got == pytest.approx(got)
+    assert change.check.advantage == pytest.approx(got - G.mean())
+    # the interval is about as wide as a bootstrap says
+    rng, draws = np.random.default_rng(0), []
+    d, p, G = drug.to_numpy(), p.to_numpy(), G.to_numpy()
+    for _ in range(400):
+        i = rng.integers(0, 4_000, 4_000)
+        w = d[i] / p[i]
+        draws.append(w @ G[i] / w.sum() - G[i].mean())
+    width = change.check.high - change.check.low
+    assert width == pytest.approx(2 * 1.96 * np.std(draws), rel=0.12)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_balance_is_the_same_in_evaluate_and_in_a_report(policy, recorded):
+    named = {**NAMES, "also": ["fit"], **({"propensity": "p"} if recorded else {})}
+    log = dprl.from_frame(clinic(800, 2, first=10_000), **named)
+    described = describe_changes(policy, log).balance
+    judged = dprl.evaluate(policy, log, draws=20, values=False).balance
+    assert described.rows == judged.rows
+    assert (abs(judged.rows[0].after) < 0.15) == recorded

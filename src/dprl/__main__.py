@@ -1,11 +1,15 @@
 """`dprl` and `python -m dprl`: the command line."""
 
+import atexit
 import os
 import signal
 import sys
+from contextlib import suppress
 from threading import Timer
 from types import FrameType
 
+STOPPED = 130
+"""The exit code of a program that Ctrl-C ended."""
 RETRY = 0.05
 """Seconds after which a Ctrl-C that came during an import is sent again."""
 
@@ -20,7 +24,23 @@ def main() -> None:
         run()
     except KeyboardInterrupt:
         sys.stderr.write("stopped.\n")
-        raise SystemExit(130) from None
+    except SystemExit as end:
+        if end.code != STOPPED:
+            raise
+    _leave()
+
+
+def _leave() -> None:
+    """End a process that was stopped without taking the interpreter down.
+
+    What was interrupted inside a compiled module is never given back, and DuckDB prints pages about
+    it while the interpreter ends; "stopped." is to be the last word.
+    """
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # its reader has gone, or it was closed
+            stream.flush()
+    os._exit(STOPPED)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

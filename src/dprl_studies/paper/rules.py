@@ -77,14 +77,14 @@ def settings(
 ) -> Sequence[Setting]:
     """One task per block of null worlds, per ward, per point mass; `quick` takes few of each."""
     tasks: list[Setting] = []
-    logs, block = (2, 1) if quick else (400, 20)
+    logs, block = (1, 1) if quick else (400, 20)
     for shape in SHAPES[:2] if quick else SHAPES:
         tasks += [
             {"part": "nothing works", "shape": shape, "first": first, "last": first + block,
              "seed": seed}
             for first in range(0, logs, block)
         ]  # fmt: skip
-    for stays, datasets in ({160: 1} if quick else STAYS).items():
+    for stays, datasets in ({120: 1} if quick else STAYS).items():
         tasks += [
             {"part": "intensive care", "stays": stays, "dataset": d, "who": who, "seed": seed,
              "quick": quick}

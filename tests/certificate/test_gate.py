@@ -730,17 +730,21 @@ def test_counterexample_theorem_2_lacks_a_factor(seed):
     place, gave = np.zeros((n, H)), np.zeros((n, H), int)
     place[:, 0], gave[:, 0] = high, drug
     pays = np.array([[0.14, -0.14], [-0.16, 0.16]])
-    log = dprl.from_arrays(
-        episode=np.repeat(np.arange(n), H), time=np.tile(np.arange(H), n),
-        state=place.reshape(-1, 1), feature_names=["place"],
-        action=np.array(["usual", "drug"])[gave.ravel()],
-        reward=pays[place.astype(int), gave].ravel(),
-    )  # fmt: skip
+
+    def first(steps):
+        at, a = place[:, :steps], gave[:, :steps]
+        return dprl.from_arrays(
+            episode=np.repeat(np.arange(n), steps), time=np.tile(np.arange(steps), n),
+            state=at.reshape(-1, 1), feature_names=["place"],
+            action=np.array(["usual", "drug"])[a.ravel()], reward=pays[at.astype(int), a].ravel(),
+        )  # fmt: skip
+
     learner = dprl.DPRLContinuous(
         n_min=500, radius=1.0, gamma=gamma, plan=False, contrast=False,
         metric=dprl.Metric(scale="none"),
     )  # fmt: skip
-    assert learner.fit(log).act([[0.0], [1.0]]) == ["drug", "drug"]
+    assert learner.fit(first(H)).act([[0.0], [1.0]]) == ["drug", "drug"]
+    log = first(2)  # later steps repeat the second: they add no place, action or trajectory
     M = net_size(Engine.build(Points.of(log, learner.metric.fit(log), gamma), 2), 1.0, 500)
     assert M == 2  # pairs: one centre for each action
     begin = 0.5 * (0.16 - 0.0) + 0.5 * (-0.14 - 0.14)  # usual care gives it to half of "high"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -305,7 +306,8 @@ def test_a_file_goes_on_where_it_was(policy, tmp_path):
     assert dprl.Monitor(policy, path).look().to_dict() == whole.look().to_dict()
     assert path.read_bytes() == size
     assert len(size.splitlines()) == 4
-    assert b"1000" not in size.splitlines()[1].split(b'"visits"')[0]  # no labels
+    told = re.sub(rb'"[0-9a-f]{16}"', b"", size.splitlines()[1].split(b'"visits"')[0])
+    assert b"1000" not in told  # no labels; a hash may hold these digits by chance
 
 
 def test_a_group_counts_once_and_the_same_file_twice_changes_nothing(policy, tmp_path):

@@ -77,14 +77,14 @@ def settings(
 ) -> Sequence[Setting]:
     """One task per block of null worlds, per ward, per point mass; `quick` takes few of each."""
     tasks: list[Setting] = []
-    logs, block = (4, 2) if quick else (400, 20)
+    logs, block = (1, 1) if quick else (400, 20)
     for shape in SHAPES[:2] if quick else SHAPES:
         tasks += [
             {"part": "nothing works", "shape": shape, "first": first, "last": first + block,
              "seed": seed}
             for first in range(0, logs, block)
         ]  # fmt: skip
-    for stays, datasets in ({400: 1} if quick else STAYS).items():
+    for stays, datasets in ({120: 1} if quick else STAYS).items():
         tasks += [
             {"part": "intensive care", "stays": stays, "dataset": d, "who": who, "seed": seed,
              "quick": quick}
@@ -92,7 +92,7 @@ def settings(
         ]  # fmt: skip
     for n in MASSES[:1] if quick else MASSES:
         tasks += [{"part": "point mass", "n": n, "dataset": d, "seed": seed}
-                  for d in range(2 if quick else 10)]  # fmt: skip
+                  for d in range(1 if quick else 10)]  # fmt: skip
     if trials is not None:
         tasks += [{"part": "stroke", "file": str(trials), "dataset": d, "seed": seed}
                   for d in range(2 if quick else 20)]  # fmt: skip
@@ -139,7 +139,7 @@ def _intensive_care(setting: Setting) -> list[Row]:
         icu.simulate(Path(folder) / "tables", stays=setting["stays"], seed=seed)
         built = icu.build(Path(folder) / "tables", Path(folder) / "stays.parquet")
         data = icu.prepare(icu.read_stays(built.path), seed=seed, reward="shortfall", costs=costs)
-    played = 500 if setting["quick"] else 2_000
+    played = 200 if setting["quick"] else 2_000
     worth = partial(icu.true_value, gamma=GAMMA, stays=played, seed=seed, costs=costs)
     usual, best = worth()[0], worth(frugal_treatment)[0]
     about: Row = {"study": "intensive care", "n": setting["stays"], "dataset": setting["dataset"],

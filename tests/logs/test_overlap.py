@@ -6,6 +6,7 @@ import base64
 import json
 
 import numpy as np
+import polars as pl
 import pytest
 
 import dprl
@@ -98,6 +99,44 @@ def test_renamed_episodes_are_told_from_chance():
             assert shared(sketch(one), one.digest(), part) > 0.8
 
 
+@pytest.mark.parametrize("n", [1_500, 20_000])
+def test_renamed_episodes_of_few_kinds_are_known(n):
+    """Forty states, two actions, 0 or 1 as the outcome: every beginning occurs many times."""
+    one = noise(range(n), seed=0, digits=0, states=40)
+    renamed = noise([f"r{i}" for i in range(n)], seed=0, digits=0, states=40)
+    kept = sketch(one)
+    assert shares(kept, one.digest(), renamed)["episodes"] > 0.98
+    assert shares(kept, one.digest(), renamed.take(np.arange(n // 2)))["episodes"] > 0.75
+    for seed in range(1, 21):
+        other = noise(range(n, n + n // seed), seed=seed, digits=0, states=40)
+        assert shares(kept, one.digest(), other)["episodes"] == 0
+
+
+def numeric(columns, *, name="{}", dtype=float):
+    rng = np.random.default_rng(0)
+    x = {column: rng.normal(size=300).astype(dtype) for column in "abc"}
+    return dprl.from_frame(
+        pl.DataFrame({"id": [name.format(i) for i in range(300)], "do": rng.integers(2, size=300),
+                      "gain": rng.normal(size=300).astype(dtype), **x}),
+        episode="id", action="do", reward="gain", state=list(columns),
+    )  # fmt: skip
+
+
+OTHERWISE = {
+    "order": {"columns": "ba"},
+    "more": {"columns": "abc"},
+    "more and renamed": {"columns": "cab", "name": "r{}"},
+    "32 bits and renamed": {"columns": "ab", "name": "r{}", "dtype": np.float32},
+}
+
+
+@pytest.mark.parametrize("how", OTHERWISE)
+def test_other_columns_and_types_of_features_do_not_hide_a_log(how):
+    policy = dprl.DPRLContinuous(n_min=5, radius=0.5, gamma=1.0).fit(numeric("ab"))
+    with pytest.raises(PolicyError, match="the policy was learned from"):
+        dprl.evaluate(policy, numeric(**OTHERWISE[how]), draws=10, values=False)
+
+
 def stays(first, *, seed, patients=800, shift=0):
     """One stay of each patient, of several steps."""
     rng = np.random.default_rng(seed)
@@ -145,6 +184,7 @@ def test_samples_stay_small():
     for n in (1, 511, 512, 513, 5_000, 10**7):
         assert n / _every(n, 512) <= 512
         assert _every(n, 512) == 1 or n / _every(n, 512) > 255
+    assert len(sketch(noise(range(5_000)))["episodes"]["kept"]) <= 512
     assert len(json.dumps(sketch(noise(range(50_000), group=range(50_000))))) < 20_000
 
 

@@ -22,7 +22,11 @@ agreement beyond chance, as in Cohen's κ:
 that new names do not help. If two logs of n and m episodes were drawn from one world, a beginning
 that occurs twice in both together has one occurrence in each with probability
 q = 2nm / ((n + m)(n + m - 1)), whatever the world: all ways of dealing the episodes to the two are
-alike. Copies make more such pairs, and the share beyond q is what is reported.
+alike. Copies make more such pairs, and the share beyond q is what is reported. Where beginnings are
+of few kinds, none occurs twice only. Then the one log has of the N occurrences of each about
+p = n / (n + m), give or take d with E d² = N p(1 - p); copies are in both, and make d too small. What
+is missing in Σ d² is 2 p(1 - p) for each copy. Designs in which actions are dealt out evenly do
+the same in part, so this counts from a share of `MOST` on.
 
 **Names** (`names`), where groups were declared: one bit for each of some thousand groups, in a map
 of bits of which half are set. A group that is not in the log has its bit set with probability 1/2,
@@ -57,7 +61,7 @@ import hashlib
 import heapq
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -83,7 +87,9 @@ HALF = np.uint64(32)
 PLAIN, KEYED, THREE = 1, 2, 3
 """Versions of a sample: marks of older files' plain hashes, marks of groups, all three samples."""
 AT_MOST = 512, 5_000
-"""Beginnings of episodes that are kept about at most, and groups that have a bit."""
+"""Beginnings of episodes that are kept at most, and groups that have a bit."""
+MOST = 0.75
+"""The least share of episodes that counts where their beginnings are of few kinds."""
 
 
 @dataclass(frozen=True)
@@ -140,27 +146,49 @@ class BeginningsOf:
 
 @dataclass(frozen=True)
 class EpisodesOf:
-    """How often some beginnings of episodes occur, 3 for more than twice; a statistic of a log.
+    """How often some beginnings of episodes occur, one out of `every`; a statistic of a log.
 
     Attributes:
         digest: That of the whole log.
-        every: One beginning out of so many is looked at.
     """
 
     digest: str
-    every: int
 
-    def of(self, chunk: Chunk) -> dict[str, int]:
+    def of(self, chunk: Chunk) -> tuple[int, Beginnings]:
         """Those of one chunk."""
-        key = _key(self.digest)
-        keyed = _mixed(_episodes_of(chunk), np.uint64(int.from_bytes(key[:8], "little")))
-        values, counts = np.unique(keyed[keyed % np.uint64(self.every) == 0], return_counts=True)
-        some = zip(values.tolist(), counts.tolist(), strict=True)
-        return {_mark(key, b"episode %d" % value)[:10]: min(n, 3) for value, n in some}
+        return _thinned(1, self.all_of(chunk))
 
-    def merge(self, one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    def merge(
+        self, one: tuple[int, Beginnings], other: tuple[int, Beginnings]
+    ) -> tuple[int, Beginnings]:
         """Those of two chunks together."""
-        return one | {mark: min(n + one.get(mark, 0), 3) for mark, n in other.items()}
+        every = max(one[0], other[0])
+        return _thinned(every, BeginningsOf().merge(_some(every, one[1]), _some(every, other[1])))
+
+    def all_of(self, chunk: Chunk) -> Beginnings:
+        """All beginnings of a chunk, keyed, and how often each occurs."""
+        key = np.uint64(int.from_bytes(_key(self.digest)[:8], "little"))
+        values, counts = np.unique(_mixed(_episodes_of(chunk), key), return_counts=True)
+        return values, counts.astype(np.int64)
+
+    def marked(self, some: Beginnings) -> dict[str, int]:
+        """Beginnings as they are kept."""
+        key, pairs = _key(self.digest), zip(some[0].tolist(), some[1].tolist(), strict=True)
+        return {_mark(key, b"episode %d" % value)[:10]: n for value, n in pairs}
+
+
+def _some(every: int, beginnings: Beginnings) -> Beginnings:
+    """One out of `every`, a power of two."""
+    chosen = beginnings[0] % np.uint64(every) == 0
+    return beginnings[0][chosen], beginnings[1][chosen]
+
+
+def _thinned(every: int, beginnings: Beginnings) -> tuple[int, Beginnings]:
+    """Beginnings of which one out of `every` is there, so few that they can be kept."""
+    while len(beginnings[0]) > AT_MOST[0]:
+        every *= 2
+        beginnings = _some(every, beginnings)
+    return every, beginnings
 
 
 @dataclass(frozen=True)
@@ -224,19 +252,20 @@ def sketch(log: Source | Log, progress: Share | None = None) -> dict[str, Any]:
     passes = 1 if room is None else max(1, -(-2 * n // room))
     edges = [(1 << 64) * i // passes for i in range(passes + 1)]
     ranges = [BeginningsOf(low, above - 1) for low, above in itertools.pairwise(edges)]
-    episodes = EpisodesOf(digest, _every(facts.n_episodes, AT_MOST[0]))
+    episodes = EpisodesOf(digest)
     every = _every(n, AT_MOST[1])
     size = round(n / every / np.log(2)) if facts.columns.get("group") else 0
     names = NamesOf(digest, every, size)
-    (marks, first), (kinds, bits) = source.reduce(
+    (marks, first), ((seldom, kinds), bits) = source.reduce(
         Both(Both(MarksOf(digest), ranges[0]), Both(episodes, names)), progress
     )
     pairs = 0
     for some in itertools.chain([first], map(source.reduce, ranges[1:])):
         counts = some[1]
         pairs += int((counts * (counts - 1)).sum())
-    seldom = {"of": facts.n_episodes, "every": episodes.every, "kept": dict(sorted(kinds.items()))}
-    kept = {"version": THREE, "alike": alike_of(n, pairs), "kept": marks, "episodes": seldom}
+    begun = dict(sorted(episodes.marked(kinds).items()))
+    kept = {"version": THREE, "alike": alike_of(n, pairs), "kept": marks}
+    kept["episodes"] = {"of": facts.n_episodes, "every": seldom, "kept": begun}
     if size:
         packed = base64.b64encode(np.packbits(bits).tobytes()).decode()
         kept["names"] = {"of": n, "every": every, "size": size, "bits": packed}
@@ -333,15 +362,19 @@ def _same_episodes(episodes: Mapping[str, Any], key: str, chunk: Chunk) -> float
     occurrence in each; chance would do that with probability q.
     """
     before, n, m = episodes["kept"], int(episodes["of"]), chunk.log.n_episodes
-    now = EpisodesOf(key, int(episodes["every"])).of(chunk)
-    twice = [
-        before.get(mark, 0) for mark in before | now if before.get(mark, 0) + now.get(mark, 0) == 2
-    ]
-    d, apart, q = len(twice), twice.count(1), 2 * n * m / ((n + m) * (n + m - 1))
-    if apart <= q * d + 4 * np.sqrt(max(d * q * (1 - q), 1.0)):
-        return 0.0
-    once = min(list(counts.values()).count(1) for counts in (before, now))
-    return min(1.0, (apart - q * d) / (1 - q) / once)
+    own = EpisodesOf(key)
+    now = own.marked(_some(int(episodes["every"]), own.all_of(chunk)))
+    b, w = (np.array([log.get(mark, 0) for mark in before | now]) for log in (before, now))
+    N, p = b + w, n / (n + m)
+    d, apart, q = int((N == 2).sum()), int((b * w == 1).sum()), 2 * n * m / ((n + m) * (n + m - 1))
+    if apart > q * d + 4 * np.sqrt(max(d * q * (1 - q), 1.0)):
+        once = min(int((counts == 1).sum()) for counts in (b, w))
+        return float(min(1.0, (apart - q * d) / (1 - q) / once))
+    off, spread, pairs = b - N * p, p * (1 - p), float((N * (N - 1.0)).sum())
+    lacks = float((N * spread + (1 - 2 * p) * off - off**2).sum()) - pairs * spread / (n + m - 1)
+    copies, error = lacks / (2 * spread), np.sqrt(pairs / 2)
+    share = float(min(1.0, copies / max(1, min(b.sum(), w.sum()))))
+    return share if copies > 4 * error and share > MOST else 0.0
 
 
 def seen(origin: Mapping[str, Any], log: Log) -> str:
@@ -349,6 +382,7 @@ def seen(origin: Mapping[str, Any], log: Log) -> str:
     try:
         sweep: Mapping[str, Any] = origin.get("sweep") or {}
         certified: Mapping[str, Any] = origin.get("certified") or {}
+        log = _with_columns(log, origin.get("columns", {}).get("state"))
         digest = log.digest()
         for digest_before, sample, which in (
             (origin.get("log"), origin.get("sample"), say("the policy was learned from")),
@@ -368,6 +402,18 @@ def seen(origin: Mapping[str, Any], log: Log) -> str:
         return next((what for facts in logs if (what := seen(facts, log))), "")
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise _damaged() from error
+
+
+def _with_columns(log: Log, names: Any) -> Log:
+    """A log with these features alone, in this order, if it has them."""
+    have = log.feature_names
+    if not isinstance(names, list | tuple) or have == (names := tuple(names)):
+        return log
+    if log.features is None or not set(names) <= set(have):
+        return log
+    at = [have.index(name) for name in names]
+    levels = tuple(log.levels[j] for j in at) if log.levels else ()
+    return replace(log, features=log.features[:, at], feature_names=names, levels=levels)
 
 
 def _in_both(how: str, p: float, group: str, which: Any) -> str:
@@ -522,7 +568,7 @@ def contents(log: Log, as_stored: bool = False) -> Hashes:
     for t in range(STEPS):
         long_enough = np.flatnonzero(log.lengths > t)
         row = log.starts[long_enough] + t
-        columns = [_bits(log.reward[row]), actions[log.action[row]]]
+        columns = [_bits(log.reward[row], as_stored), actions[log.action[row]]]
         if log.state is not None:
             columns.append(states[log.state[row]])
         elif log.features is not None:
@@ -547,7 +593,7 @@ def _feature(log: Log, row: NDArray[np.int64], i: int, as_stored: bool) -> Hashe
     assert log.features is not None
     column, labels = log.features[row, i], log.levels[i] if log.levels else None
     if labels is None:
-        return _bits(column)
+        return _bits(column, as_stored)
     gone = np.isnan(column)
     codes = np.where(gone, len(labels), np.nan_to_num(column)).astype(np.int64)
     return np.append(_labels(labels, as_stored), _bits(np.array([np.nan])))[codes]
@@ -576,7 +622,11 @@ def _labels(labels: Sequence[Label], as_stored: bool = False) -> Hashes:
     return _scramble(total) >> HALF
 
 
-def _bits(numbers: NDArray[np.float64]) -> Hashes:
+def _bits(numbers: NDArray[np.float64], as_stored: bool = True) -> Hashes:
+    """The bits of numbers; else of what is left of them in a file of 32 bits."""
+    if not as_stored:
+        with np.errstate(over="ignore"):
+            numbers = numbers.astype(np.float32).astype(np.float64)
     return np.ascontiguousarray(numbers + 0.0).view(np.uint64)
 
 

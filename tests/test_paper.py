@@ -40,6 +40,39 @@ def test_acceptance_examples(r1, r2, value, seed, contrast):
     assert policy.planned[0, policy.choice[0]] == pytest.approx(value, abs=1e-9)
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("r1", "r2", "value"), [(0.9, 0.6, 0.9), (0.5, 1, 0.5), (0.8, 0.7, 0.8)])
+def test_acceptance_examples_by_section_4(r1, r2, value, seed):
+    """No segment is left after s1, so nothing tells the actions of s0 apart: Q̂ decides."""
+    log = to_log(two_states(r1, r2, seed=seed))
+    policy = dprl.DPRLDiscrete(n_min=20, gamma=0.95, contrast=False, segments="text").fit(log)
+    assert true_value(policy, r1, r2) == pytest.approx(value, abs=1e-12)
+    assert not policy.planned[policy.allowed].any()
+
+
+@pytest.mark.parametrize(
+    ("r1", "r2", "value"), [(0.9, 0.6, 0.57), (0.5, 1, 0.95), (0.8, 0.7, 0.665)]
+)
+def test_two_slips_of_the_pseudocode_are_enough_for_its_values(r1, r2, value):
+    """The reward at t' twice, and nothing after the last decision point: s1 always looks best."""
+    episodes = two_states(r1, r2)
+    ways = {}
+    for episode in episodes:
+        s0, a, r = episode[0]
+        if len(episode) > 1:  # from t to t', both included
+            ways.setdefault((s0, a), []).append(r + 0.95 * episode[1][2])
+    q = {a: np.mean(ways.get(("s0", a), [0.0])) for a in range(2)}
+    assert max(q, key=q.get) == 0
+    assert 0.95 * r2 == pytest.approx(value)
+
+
+def test_first_visits_and_all_visits_exclude_each_other():
+    with pytest.raises(dprl.ParameterError, match="segments"):
+        dprl.DPRLDiscrete(n_min=5, gamma=0.9, visits="all", segments="text")
+    with pytest.raises(dprl.ParameterError, match="segments"):
+        dprl.DPRLDiscrete(n_min=5, gamma=0.9, segments="printed")
+
+
 def test_planning_sees_what_one_step_does_not():
     """(.5, 1): one step takes .5 at once; two lead to .95."""
     log = to_log(two_states(0.5, 1.0))

@@ -88,6 +88,38 @@ def test_semi_mdp(seed, visits):
     assert row == len(semi.R) == semi.first[-1]
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_semi_mdp_of_first_visits(seed):
+    episodes, gamma, n_min, contrast = case(seed)
+    log = to_log(episodes)
+    known, occurrences = count(log, gamma, threads=1 + seed % 3)
+    semi = semi_of(log, known, occurrences, allowed(known, n_min, contrast=contrast), "text")
+    slow = reference.allowed(reference.evidence(episodes, gamma), n_min, contrast)
+    R, D, n = reference.semi_mdp_of_first_visits(episodes, gamma, slow)
+    pairs = [(s, a) for s in sorted(slow) for a in slow[s]]
+    assert semi.n.tolist() == [n[pair] for pair in pairs]
+    assert semi.R.tolist() == pytest.approx([R[pair] for pair in pairs], abs=1e-11)
+    expected = [[D[pair].get(t, 0.0) for t in sorted(slow)] for pair in pairs]
+    assert semi.D.toarray().ravel() == pytest.approx(np.ravel(expected), abs=1e-13)
+    assert not semi.R[semi.n == 0].any()
+    assert (semi.n <= known.n_pair[semi.points.repeat(np.diff(semi.first)), semi.action]).all()
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_whole_fit_of_first_visits(seed):
+    episodes, gamma, n_min, contrast = case(seed)
+    log = to_log(episodes)
+    learner = dprl.DPRLDiscrete(n_min=n_min, gamma=gamma, contrast=contrast, segments="text")
+    policy = learner.fit(log)
+    choice, V = reference.fit(episodes, n_min, gamma, contrast, segments="text")
+    answers = dict(zip(log.states, policy.act(log.states), strict=True))
+    assert {s: a for s, a in answers.items() if a is not dprl.DEFER} == choice
+    for s, a in choice.items():
+        i, j = log.states.index(s), log.actions.index(a)
+        assert policy.planned[i, j] == pytest.approx(V[s], abs=1e-9)
+    assert policy.parameters["segments"] == "text"
+
+
 @pytest.mark.parametrize("plan", [True, False])
 @pytest.mark.parametrize("seed", range(150))
 def test_whole_fit(seed, plan):

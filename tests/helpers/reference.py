@@ -6,6 +6,7 @@ States and actions are hashable, sortable labels. Nothing here is meant to be fa
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Sequence, Set
@@ -162,6 +163,31 @@ def semi_mdp(
     return R, D
 
 
+def semi_mdp_of_first_visits(
+    episodes: Sequence[Episode], gamma: float, allowed: Allowed
+) -> tuple[dict[Pair, float], dict[Pair, NextWeights], dict[Pair, int]]:
+    """R, D and the number of segments, as Section 4 says it: from one first visit to the next."""
+    ways: dict[Pair, list[tuple[float, int, Label]]] = {
+        (s, a): [] for s in allowed for a in allowed[s]
+    }
+    for episode in episodes:
+        met: list[int] = []  # when each decision point was met for the first time
+        for t, (s, _, _) in enumerate(episode):
+            if s in allowed and all(episode[u][0] != s for u in met):
+                met.append(t)
+        for t, stop in itertools.pairwise(met):
+            s, a, _ = episode[t]
+            if a in allowed[s]:
+                earned = sum(gamma ** (u - t) * episode[u][2] for u in range(t, stop))
+                ways[s, a].append((earned, stop - t, episode[stop][0]))
+    R = {pair: sum(w[0] for w in found) / max(len(found), 1) for pair, found in ways.items()}
+    D: dict[Pair, NextWeights] = {pair: {} for pair in ways}
+    for pair, found in ways.items():
+        for _, k, s in found:
+            D[pair][s] = D[pair].get(s, 0.0) + gamma**k / len(found)
+    return R, D, {pair: len(found) for pair, found in ways.items()}
+
+
 def greedy(Q: dict[Pair, float], allowed: Allowed) -> dict[Label, Label]:
     """The allowed action with the largest Q, the lowest one on ties."""
     return {s: max(sorted(allowed[s]), key=lambda a: Q[s, a]) for s in sorted(allowed)}
@@ -232,12 +258,16 @@ def fit(
     *,
     visits: str = "first",
     unavailable: Set[Pair] = frozenset(),
+    segments: str = "end",
 ) -> tuple[dict[Label, Label], dict[Label, float]]:
     """Action and value at each decision point; without planning the value is Q of the action."""
     ev = evidence(episodes, gamma, visits)
     may = allowed(ev, n_min, contrast, unavailable)
     if plan:
-        R, D = semi_mdp(episodes, gamma, may, visits)
+        if segments == "end":
+            R, D = semi_mdp(episodes, gamma, may, visits)
+        else:
+            R, D, _ = semi_mdp_of_first_visits(episodes, gamma, may)
         return policy_iteration(R, D, may, ev.Q)
     choice = greedy(ev.Q, may)
     return choice, {s: ev.Q[s, a] for s, a in choice.items()}

@@ -22,8 +22,8 @@ def test_dprl(kind, held, tmp_path):
     source = held(log)
     assert source.digest() == log.digest()
     for cut in treatments(kind):
-        for plan, visits in ((True, "first"), (False, "all")):
-            learner = dprl.DPRLDiscrete(n_min=4, gamma=0.9, plan=plan, cut=cut, visits=visits)
+        for settings in ({}, {"segments": "text"}, {"plan": False, "visits": "all"}):
+            learner = dprl.DPRLDiscrete(n_min=4, gamma=0.9, cut=cut, **settings)
             one = learner.fit(log)
             assert one.allowed.any()
             assert bytes_of(one, tmp_path / "a") == bytes_of(learner.fit(source), tmp_path / "b")
@@ -77,6 +77,9 @@ def test_sites_that_suppress_nothing(kind, plan):
     for name in names:
         assert getattr(here, name).tobytes() == getattr(there, name).tobytes(), name
     assert there.provenance["luck"] == {"skipped": "the rows of the sites are not here"}
+    if plan:
+        with pytest.raises(dprl.ParameterError, match="sites count what follows"):
+            dprl.DPRLDiscrete(n_min=4, gamma=0.9, segments="text").fit(counted)
 
 
 @pytest.mark.slow

@@ -4,7 +4,8 @@ Algorithm 1, discrete states: evidence → allowed pairs (Eq. 1) → elevated se
 policy iteration over it → a policy that acts at decision points and defers everywhere else.
 
 Departures from the paper: `contrast` (see `dprl.evidence.decision_points`), the repaired segments
-(see `dprl.planning.semi_mdp`), and a stated treatment of cut episodes (see `dprl.logs.censoring`).
+(`segments="text"` is the paper's text; see `dprl.planning.semi_mdp`), and a stated treatment of cut
+episodes (see `dprl.logs.censoring`).
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from numpy.typing import NDArray
 from dprl._core.arrays import Bools
 from dprl._core.checks import (
     Cut,
+    SegmentRule,
     Visits,
     check_cut,
     check_flag,
     check_gamma,
     check_grid,
     check_n_min,
+    check_segments,
     check_visits,
     check_weights,
 )
@@ -64,6 +67,9 @@ class DPRLDiscrete:
             declares that whether an episode was cut depends neither on its length nor on its
             outcome), "bootstrap", "terminal", or, with plan=False, "ipcw" (weights by the chance
             to be followed so far). Default None: as "terminal", with a CutWarning.
+        segments: How the plan reads Algorithm 2. "end" (the default): what follows the last
+            decision point counts, and ends in a state of value 0. "text" (the paper's Section 4):
+            only between first visits of states; what follows the last decision point is dropped.
 
     Raises:
         ParameterError: If a setting is outside its range.
@@ -84,11 +90,13 @@ class DPRLDiscrete:
     plan: bool = True
     visits: Visits = "first"
     cut: Cut | None = None
+    segments: SegmentRule = "end"
 
     def __post_init__(self) -> None:
         check_n_min(self.n_min)
         check_gamma(self.gamma)
         check_visits(self.visits)
+        check_segments(self.segments, self.visits)
         check_cut(self.cut)
         check_flag("contrast", self.contrast)
         check_flag("plan", self.plan)
@@ -189,6 +197,7 @@ class DPRLDiscrete:
                 enough(evidence, learner.n_min, **rule),
                 choice,
                 plan=self.plan,
+                segments=self.segments,
                 progress=stage(progress, "what luck would do"),
             )
             yield TablePolicy.of(
@@ -252,7 +261,7 @@ class DPRLDiscrete:
         Q = counted.evidence.pair.mean
         choice, planned = best_choice(Q, pairs), np.where(pairs, Q, np.nan)
         if self.plan:
-            pairs, semi, result = _plan(source, counted, pairs, progress)
+            pairs, semi, result = _plan(source, counted, pairs, progress, self.segments)
             choice[:], planned[:] = -1, np.nan
             choice[semi.points] = semi.action[result.rows]
             planned[pairs] = result.q
@@ -260,7 +269,7 @@ class DPRLDiscrete:
 
 
 def _plan(
-    source: Source, counted: Counted, pairs: Bools, progress: Share | None
+    source: Source, counted: Counted, pairs: Bools, progress: Share | None, segments: SegmentRule
 ) -> tuple[Bools, SemiMDP, Plan]:
     """The best plan over pairs; without discount, over those whose plan has a value.
 
@@ -269,7 +278,7 @@ def _plan(
     """
     Q = counted.evidence.pair.mean
     while True:
-        semi = build_semi_mdp(source, counted, pairs, progress)
+        semi = build_semi_mdp(source, counted, pairs, progress, segments=segments)
         try:
             return pairs, semi, policy_iteration(semi, Q[pairs])
         except PlanError as error:

@@ -45,6 +45,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.arrays import Bools, Codes, Floats, Ints
+from dprl._core.checks import SegmentRule
 from dprl._core.compiled import compiled, in_parts, parts
 from dprl._core.exact import COUNT
 from dprl._core.practice import unusual as unusual_pairs
@@ -326,6 +327,7 @@ def luck_of(
     choice: Codes,
     *,
     plan: bool,
+    segments: SegmentRule = "end",
     seed: int = 0,
     progress: Share | None = None,
 ) -> dict[str, Any]:
@@ -337,6 +339,7 @@ def luck_of(
         eligible: bool (S, A), pairs that have enough episodes to be allowed, whatever they brought.
         choice: int32 (S,), the chosen action of each state, -1 for DEFER.
         plan: Whether the choice was made by a plan.
+        segments: Between which visits it planned, "end" or "text". Default "end".
         seed: Seed of the shuffles. Default 0.
         progress: Called with the share of a pass over the log that is done. Default None.
 
@@ -386,7 +389,7 @@ def luck_of(
     dealt = [np.empty(n_returns, np.min_scalar_type(-A)) for _ in range(plans)]
     Q, V, slack = np.empty((plans, k, A)), np.empty(k), np.empty(k)
     chance, changes = np.ones(len(choice)), np.zeros(draws, np.int64)
-    supply = _Supply(source, counted, progress)
+    supply = _Supply(source, counted, progress, segments)
     for a, b in _ranges(begin, source.room):
         some = _Returns.of(supply, evidence, wanted[a:b], eligible, unusual, a)
         V[a:b], slack[a:b] = some.V, some.slack
@@ -581,6 +584,7 @@ class _Supply:
     source: Source
     counted: Counted
     progress: Share | None = None
+    segments: SegmentRule = "end"
     counts: dict[int, list[Ints]] = field(default_factory=dict)
 
     def returns(self, states: Ints, begin: Ints) -> tuple[Floats, Codes]:
@@ -613,7 +617,7 @@ class _Supply:
             before[key] = total.copy()
             total += np.concatenate(self.counts[key])
         moved = Dealt(states, begin, dealt, before)
-        return build_semi_mdp(self.source, self.counted, pairs, self.progress, moved)
+        return build_semi_mdp(self.source, self.counted, pairs, self.progress, moved, self.segments)
 
 
 def returns_of(

@@ -16,6 +16,10 @@ each row is added up once, exactly (see `dprl._core.exact`). No hash table is ne
 the segments of the parts of a log can be merged in any order, and give the same semi-MDP to the
 last bit: `SegmentsOf` is the statistic of them (`dprl.logs.source`).
 
+**As Section 4 of the paper says it** (`segments="text"`: "only considering first visits"), segments
+begin and end at first visits of states, and those that reach no further decision point are left out
+of sums and counts. A pair without any has an empty row of value 0.
+
 Departures from the paper's pseudocode, which overwrites the set of decision points, counts the
 reward at t' twice and drops the reward after the last decision point: see the docs' table.
 """
@@ -30,12 +34,17 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dprl._core.arrays import Ints
+from dprl._core.checks import SegmentRule
 from dprl._core.compiled import compiled, in_parts, parts
 from dprl._core.exact import COUNT, NOTHING, SUMS, add_float, add_window, means_of_sums, top_of
 from dprl.evidence.counts import Counted, Counts, Occurrences
 from dprl.logs.log import Label, Log
 from dprl.logs.returns import powers
 from dprl.logs.source import Chunk, Share, Source
+
+RULES: dict[str, tuple[bool, bool]] = {"end": (False, False), "text": (True, True)}
+"""Reading of Algorithm 2 → whether only first visits begin and end segments, and whether those that
+reach no further decision point are dropped."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +61,7 @@ class SemiMDP:
         R: float64 (rows,), R̃(s,a), the mean reward of the segments of a row, in the unit of
             rewards.
         D: CSR (rows, P), D(s,a,s'), the mean discount of the segments that end in s'.
-        n: int64 (rows,), the number of segments of each row.
+        n: int64 (rows,), the number of segments of each row; 0 only if those that end are dropped.
 
     Example:
         >>> from dprl.envs import risky_arms
@@ -84,6 +93,9 @@ def _scatter(
     action: NDArray[np.int32],
     reward: NDArray[np.float64],
     counted: NDArray[np.bool_],
+    first: NDArray[np.bool_],
+    only_first: bool,
+    drop: bool,
     gamma: float,
     point: NDArray[np.int32],
     row: NDArray[np.int32],
@@ -93,6 +105,8 @@ def _scatter(
 ) -> None:  # pragma: no cover - compiled
     """Write the end, the length and the reward of each segment into its row.
 
+    first (N,): first visits; with only_first no other row begins or ends a segment. drop: whether a
+        segment that reaches no decision point counts for nothing; it keeps its place, reward 0.
     point (S,): number of the decision point, or -1. row (S, A): number of an allowed pair; for any
         other pair, the number of allowed pairs.
     rows (rows,): next free place of each row in `segments` and `rewards`.
@@ -112,8 +126,12 @@ def _scatter(
         for t in range(starts[e + 1] - 1, starts[e] - 1, -1):  # no branch: write, then keep or not
             total = reward[t] + gamma * total
             r, p = row[state[t], action[t]], point[state[t]]
-            whence[written], whither[written] = r, end
+            here = not only_first or first[t]
+            p = p if here else np.int32(-1)
+            whence[written], whither[written] = r, end if here else np.int32(-1)
             steps[written], gain[written] = at - t, total
+            if drop and whither[written] < 0:
+                gain[written] = 0.0
             written += (r != none) & counted[t]
             end = p if p >= 0 else end
             at = t if p >= 0 else at
@@ -130,13 +148,16 @@ def _scatter(
 @compiled
 def _add_rewards(
     begin: NDArray[np.int64],
+    segments: NDArray[np.int32],
+    drop: bool,
     bits: NDArray[np.int64],
     top: NDArray[np.int16],
     words: NDArray[np.int64],
 ) -> None:  # pragma: no cover - compiled
     """Add up the rewards (given by their bits) of the segments of every row, exactly.
 
-    words (rows, 1 + SUMS): the sums, all 0 before. top (rows,): their windows, found here.
+    segments, drop: as in `_scatter`. words (rows, 1 + SUMS): the sums, all 0 before. top (rows,):
+    their windows, found here.
     """
     for r in range(len(begin) - 1):
         highest = NOTHING
@@ -146,6 +167,7 @@ def _add_rewards(
         words[r, COUNT] = begin[r + 1] - begin[r]
         for i in range(begin[r], begin[r + 1]):
             add_float(words, r, highest, SUMS, 0, bits[i])
+            words[r, COUNT] -= drop and segments[i, 0] < 0
 
 
 @compiled
@@ -236,6 +258,7 @@ class Segments:
         n = self.words[:, COUNT].copy()
         R = np.empty(len(pairs))
         means_of_sums(self.words, self.top, R)
+        R[n == 0] = 0.0
         row, column = np.divmod(self.ends, max(len(points), 1))
         share = np.ldexp(self.total.astype(np.float64), -bits) / n[row]
         indptr = np.searchsorted(row, np.arange(len(pairs) + 1))
@@ -278,6 +301,7 @@ def count_segments(
     occurrences: Occurrences,
     allowed: NDArray[np.bool_],
     fixed: NDArray[np.int64],
+    segments: SegmentRule = "end",
 ) -> Segments:
     """The segments of a gathered log, or of a part of one, between its decision points.
 
@@ -287,39 +311,45 @@ def count_segments(
         occurrences: The rows that were counted, from `dprl.evidence.counts.count`.
         allowed: bool (S, A), the pairs that may be chosen.
         fixed: Discounts as whole numbers, from `discounts`.
+        segments: Where segments begin and end, and which count: a key of `RULES`. Default "end".
     """
+    only_first, drop = RULES[segments]
     points, pairs = np.flatnonzero(allowed.any(axis=1)), np.flatnonzero(allowed)
     point, row = _numbered(points, allowed)
 
     # Each range of episodes has its own places within the rows, so that ranges run side by side.
     counts = [n.ravel()[pairs] for n in occurrences.n]
     begin = np.concatenate(([0], np.cumsum(np.asarray(sum(counts)))))
-    segments, rewards = np.empty((begin[-1], 2), np.int32), np.empty(begin[-1])
+    found, rewards = np.empty((begin[-1], 2), np.int32), np.empty(begin[-1])
     places = np.cumsum([begin[:-1], *counts[:-1]], axis=0)
     place_of = dict(zip(occurrences.ranges, places, strict=True))
 
     def scatter(first: int, last: int) -> None:
         _scatter(
             log.starts[first : last + 1], log.codes(), log.action, log.reward, occurrences.counted,
-            gamma, point, row, place_of[first, last].copy(), segments, rewards,
+            occurrences.first, only_first, drop, gamma, point, row, place_of[first, last].copy(),
+            found, rewards,
         )  # fmt: skip
 
     in_parts(scatter, list(occurrences.ranges))
     ranges, bits = parts(begin, len(occurrences.ranges)), rewards.view(np.int64)
     words, top = np.zeros((len(pairs), 1 + SUMS), np.int64), np.empty(len(pairs), np.int16)
     in_parts(
-        lambda lo, hi: _add_rewards(begin[lo : hi + 1], bits, top[lo:hi], words[lo:hi]), ranges
+        lambda lo, hi: _add_rewards(
+            begin[lo : hi + 1], found, drop, bits, top[lo:hi], words[lo:hi]
+        ),
+        ranges,
     )
     different = np.empty(len(pairs), np.int64)
     in_parts(
-        lambda lo, hi: _count_ends(begin[lo : hi + 1], segments, len(points), different[lo:hi]),
+        lambda lo, hi: _count_ends(begin[lo : hi + 1], found, len(points), different[lo:hi]),
         ranges,
     )
     indptr = np.concatenate(([0], np.cumsum(different)))
     indices, total = np.empty(indptr[-1], np.int32), np.zeros(indptr[-1], np.int64)
     in_parts(
         lambda lo, hi: _gather(
-            begin[lo : hi + 1], segments, len(points), fixed, indptr[lo : hi + 1], indices, total
+            begin[lo : hi + 1], found, len(points), fixed, indptr[lo : hi + 1], indices, total
         ),
         ranges,
     )
@@ -347,12 +377,14 @@ class SegmentsOf:
         allowed: bool (S, A), the pairs that may be chosen.
         fixed: Discounts as whole numbers, from `discounts`.
         moved: Other actions for its rows; None for those of the log. Default None.
+        segments: Where segments begin and end, and which count. Default "end".
     """
 
     how: Counts
     allowed: NDArray[np.bool_]
     fixed: Ints
     moved: Moved | None = None
+    segments: SegmentRule = "end"
 
     def of(self, chunk: Chunk) -> Segments | None:
         """The segments of one chunk."""
@@ -362,7 +394,9 @@ class SegmentsOf:
         occurrences, first = self.how.occurrences(chunk, log)
         if self.moved is not None:
             log, occurrences = self.moved.of(chunk, log, self.how, occurrences, first)
-        return count_segments(log, self.how.gamma, occurrences, self.allowed, self.fixed)
+        return count_segments(
+            log, self.how.gamma, occurrences, self.allowed, self.fixed, self.segments
+        )
 
     def merge(self, one: Segments, other: Segments) -> Segments:
         """The segments of two chunks together."""
@@ -375,6 +409,7 @@ def build_semi_mdp(
     allowed: NDArray[np.bool_],
     progress: Share | None = None,
     moved: Moved | None = None,
+    segments: SegmentRule = "end",
 ) -> SemiMDP:
     """Alg. 2: the semi-MDP of a log over its decision points.
 
@@ -384,6 +419,7 @@ def build_semi_mdp(
         allowed: bool (S, A), the pairs that may be chosen.
         progress: Called with the share that is done. Default None.
         moved: Other actions for its rows. Default None: those of the log.
+        segments: "end" or "text", where segments begin and end. Default "end".
 
     Returns:
         The semi-MDP; without decision points if no pair is allowed.
@@ -402,8 +438,8 @@ def build_semi_mdp(
     """
     how = counted.how
     fixed, bits = discounts(how.gamma, counted.longest, counted.evidence.n_pair[allowed])
-    segments = source.reduce(SegmentsOf(how, allowed, fixed, moved), progress)
-    return segments.semi_mdp(source.facts.states, allowed, bits)
+    found = source.reduce(SegmentsOf(how, allowed, fixed, moved, segments), progress)
+    return found.semi_mdp(source.facts.states, allowed, bits)
 
 
 def segments_of(
@@ -435,7 +471,7 @@ def segments_of(
     begin = np.concatenate(([0], np.cumsum(n))).astype(np.int64)
     segments, rewards = np.empty((begin[-1], 2), np.int32), np.empty(begin[-1])
     _scatter(
-        log.starts, log.codes(), log.action, log.reward, counted, gamma, point, row,
-        begin[:-1].copy(), segments, rewards,
+        log.starts, log.codes(), log.action, log.reward, counted, counted, False, False, gamma,
+        point, row, begin[:-1].copy(), segments, rewards,
     )  # fmt: skip
     return segments, rewards, begin

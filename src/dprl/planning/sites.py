@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.checks import check_flag, check_n_min, check_whole
 from dprl._core.exact import COUNT, NOTHING, SQUARES, SUMS, digits_of, window_of
-from dprl._core.words import api, argument, worded
+from dprl._core.words import api, argument, option, worded
 from dprl.errors import EvidenceError, ParameterError
 from dprl.evidence.counts import FIRST, LATER, Counts, Evidence
 from dprl.evidence.decision_points import allowed
@@ -337,6 +337,13 @@ class SitePlan:
         """
         self.evidence.check_settings({**settings, "plan": False})
         n_min = None if math.isinf(self.n_min) else self.n_min
+        if settings.get("segments", "end") != "end":
+            raise ParameterError(
+                "sites count what follows the last decision point, too (segments = end); got "
+                f"{settings['segments']}.",
+                f"{self!r}",
+                worded("Say {end}.", end=option("segments", "end")),
+            )
         ours = {"plan": True, "n_min": n_min, "contrast": self.contrast}
         for name, agreed in ours.items():
             asked = settings.get(name, agreed)

@@ -3,7 +3,8 @@
     python benchmarks/segments.py [LOGS [SEED]]
 
 One random problem and one log each, with seeds from SEED (70000); the paper's Eq. 1 (no contrast);
-exact values. Written is the share of the way from usual practice to the best policy, mean / CVaR 5 %.
+exact values. Written is the share of the way from usual practice to the best policy, mean / CVaR
+5 %, and the mean difference to *end* with two standard errors.
 
 * random: `dprl.envs.random_mdp`; every step ends the episode with probability .05.
 * deaths: the same, but .15 of the pairs end it with probability .5, and pay nothing.

@@ -24,9 +24,9 @@ that occurs twice in both together has one occurrence in each with probability
 q = 2nm / ((n + m)(n + m - 1)), whatever the world: all ways of dealing the episodes to the two are
 alike. Copies make more such pairs, and the share beyond q is what is reported. Where beginnings are
 of few kinds, none occurs twice only. Then the one log has of the N occurrences of each about
-p = n / (n + m), give or take d with E d² = N p(1 - p); copies are in both, and make d too small. What
-is missing in Σ d² is 2 p(1 - p) for each copy. Designs in which actions are dealt out evenly do
-the same in part, so this counts from a share of `MOST` on.
+p = n / (n + m), give or take d with E d² = N p(1 - p); copies are in both, and make d too small.
+What is missing in Σ d² is 2 p(1 - p) for each copy. Designs in which actions are dealt out evenly
+do the same in part, so this counts from a share of `MOST` on.
 
 **Names** (`names`), where groups were declared: one bit for each of some thousand groups, in a map
 of bits of which half are set. A group that is not in the log has its bit set with probability 1/2,
@@ -407,13 +407,14 @@ def seen(origin: Mapping[str, Any], log: Log) -> str:
 def _with_columns(log: Log, names: Any) -> Log:
     """A log with these features alone, in this order, if it has them."""
     have = log.feature_names
-    if not isinstance(names, list | tuple) or have == (names := tuple(names)):
+    if not isinstance(names, list | tuple) or have == tuple(names):
         return log
     if log.features is None or not set(names) <= set(have):
         return log
     at = [have.index(name) for name in names]
     levels = tuple(log.levels[j] for j in at) if log.levels else ()
-    return replace(log, features=log.features[:, at], feature_names=names, levels=levels)
+    named = tuple(have[j] for j in at)
+    return replace(log, features=log.features[:, at], feature_names=named, levels=levels)
 
 
 def _in_both(how: str, p: float, group: str, which: Any) -> str:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from dprl._core.table import Table as Table
     from dprl.apps import figures as figures
     from dprl.apps.reports._report import report as report
+    from dprl.apps.study import Study as Study
+    from dprl.apps.study import study as study
     from dprl.certificate._gate import gate as gate
     from dprl.certificate.monitor import Monitor as Monitor
     from dprl.errors import BalanceWarning as BalanceWarning

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 # --- The command line's `app`: a command registers here, in the module that defines it
 
 ORDER = (
-    "init", "build", "check", "fit", "changes", "explain", "act", "gate", "monitor", "evaluate",
-    "sensitivity", "sweep", "split", "evidence", "merge", "report", "review", "sign", "verify",
-    "serve", "audit", "export", "icu", "reproduce", "demo", "doctor", "completion",
+    "study", "init", "build", "check", "fit", "changes", "explain", "act", "gate", "monitor",
+    "evaluate", "sensitivity", "sweep", "split", "evidence", "merge", "report", "review", "sign",
+    "verify", "serve", "audit", "export", "icu", "reproduce", "demo", "doctor", "completion",
     "help",
 )  # fmt: skip
 """The commands in the order of `dprl --help`: as people use them, from a log to a policy in use."""
@@ -70,7 +70,7 @@ def command(what: Command) -> Command:
     app.command(what)
     app[name].sort_key = place
     hints = " ".join(map(str, getattr(what, "__annotations__", {}).values()))
-    if "LogOptions" in hints or "OtherColumns" in hints:
+    if any(one in hints for one in ("LogOptions", "OtherColumns", "ProposedColumns")):
         app[name].help_epilogue = f"{EXIT_CODES}\n\n{SEE}"
     return what
 

@@ -451,6 +451,16 @@ class MaybeLogOptions(log_options("_Maybe", optional=True, without=["also"])):  
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
+class ProposedColumns(log_options("_Proposed", optional=True)):  # type: ignore[misc]
+    """Which column is what, for a command that proposes what was not named."""
+
+    def options(self, features: bool) -> dict[str, Any]:
+        """Keyword arguments of `dprl.read`, all roles that it needs being filled in."""
+        return _arguments(self, features, self.also)
+
+
+@Parameter(name="*")
+@dataclass(kw_only=True)
 class OtherColumns(log_options("_Own", of_policy=True, without=["action_bins"])):  # type: ignore[misc]
     """Which column is what, where that is not as it was for the policy."""
 
@@ -506,7 +516,7 @@ def settings(app: App) -> Dict | None:
     files = {"files": shared.pop("files")} if "files" in shared else {}
     for name in _commands(app):
         command = app[name].default_command
-        if _takes(command, LogOptions):
+        if _takes(command, LogOptions) or _takes(command, ProposedColumns):
             tables[name] = {**files, **shared, **tables.get(name, {})}
         elif _takes(command, MaybeLogOptions):
             tables[name] = {**shared, **tables.get(name, {})}

@@ -155,9 +155,6 @@ def init(
     Args:
         files: CSV or Parquet files, or patterns in quotes.
     """
-    from dprl.logs.proposal import look, propose
-    from dprl.logs.reading.text import Text
-
     target = Path(SETTINGS)
     if target.exists() and not force:
         raise ParameterError(
@@ -166,22 +163,11 @@ def init(
     check_target(target)
     options = {"decimal": decimal, "encoding": encoding, "dates": dates, "labels": labels}
     written = {name: value for name, value in options.items() if value is not None}
-    with progress() as tell:
-        tell("looking at the first rows", 0.0)
-        table = look(files, text=Text(**written))
     given: dict[str, Any] = {
         "episode": episode, "time": time, "state": state, "action": action, "reward": reward,
         "group": group, "ended": ended, "propensity": propensity,
     }  # fmt: skip
-    given = {role: _one(value) for role, value in given.items() if value}
-    _check_names(given, [c.name for c in table.columns])
-    proposal = propose(table, given)
-    while proposal.open and sys.stdin.isatty() and not json:
-        role = next(role for role in ASKED if role in proposal.open)
-        given[role] = _ask(role, proposal.open[role], [c.name for c in table.columns])
-        proposal = propose(table, given)
-    if proposal.open:
-        _refuse(proposal)
+    proposal = proposed(files, given, written, ask=not json)
     text = _toml(files, proposal, written)
     cautions = _cautions(proposal)
     with replacing(target) as part:
@@ -203,6 +189,35 @@ def init(
         as_json=False,
     )
     return 0
+
+
+def proposed(
+    files: list[str], given: dict[str, Any], written: dict[str, Any], ask: bool
+) -> Proposal:
+    """Which column of a table is what: as given, else as proposed, else as a person says.
+
+    Args:
+        files: CSV or Parquet files, or patterns.
+        given: Role → column, or several; what is empty is proposed.
+        written: How the table is written, as `dprl.read` takes it.
+        ask: Whether to ask on the terminal, if there is one, what no name says.
+    """
+    from dprl.logs.proposal import look, propose
+    from dprl.logs.reading.text import Text
+
+    with progress() as tell:
+        tell("looking at the first rows", 0.0)
+        table = look(files, text=Text(**written))
+    given = {role: _one(value) for role, value in given.items() if value}
+    _check_names(given, [c.name for c in table.columns])
+    proposal = propose(table, given)
+    while proposal.open and ask and sys.stdin.isatty():
+        role = next(role for role in ASKED if role in proposal.open)
+        given[role] = _ask(role, proposal.open[role], [c.name for c in table.columns])
+        proposal = propose(table, given)
+    if proposal.open:
+        _refuse(proposal)
+    return proposal
 
 
 def _one(value: Any) -> Any:
@@ -265,21 +280,21 @@ def _toml(files: list[str], proposal: Proposal, written: dict[str, Any]) -> str:
         "# Which column is what, as proposed by dprl init. Read it and mend it: every command that",
         "# is started in this folder takes it from here.",
         "[log]",
-        f"files = {_value(files)}",
+        f"files = {toml(files)}",
     ]
     for role in ROLES:
         if role.name in proposal.columns:
-            value = _value(proposal.columns[role.name])
+            value = toml(proposal.columns[role.name])
             lines.append(f"{role.name} = {value}  # {_line(proposal.reasons[role.name])}")
         if others := proposal.candidates.get(role.name):
             more = f" and {len(others) - SHOWN:,} more" if len(others) > SHOWN else ""
             also = "also " if role.name in proposal.columns else ""
             names = ", ".join(map(_word, others[:SHOWN])) + more
             lines.append(f"# {role.name} could {also}be: {names}")
-    lines += [f"{name} = {_value(value)}" for name, value in written.items()]
+    lines += [f"{name} = {toml(value)}" for name, value in written.items()]
     if proposal.zeros:
         word = f"{proposal.columns['reward']}=zero"
-        lines.append(f"missing = {_value([word])}  # an outcome on the last row; before it 0")
+        lines.append(f"missing = {toml([word])}  # an outcome on the last row; before it 0")
     lines += [f"# left out: {_word(name)}: {why}" for name, why in proposal.left_out.items()]
     features = isinstance(proposal.columns["state"], list)
     gamma, why = 0.99, "what comes a step later counts 0.99 of it now"
@@ -312,8 +327,17 @@ def _cautions(proposal: Proposal) -> list[str]:
     ]
 
 
-def _value(value: Any) -> str:
-    return f"[{', '.join(map(_word, value))}]" if isinstance(value, list) else _word(value)
+def toml(value: Any) -> str:
+    """A value as TOML writes it: text, a number, a truth value, or several of them.
+
+    Args:
+        value: The value.
+    """
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if isinstance(value, int | float) else _word(value)
 
 
 def _line(words: str) -> str:

@@ -1,0 +1,536 @@
+"""The whole job in one call: divide, learn, certify, judge, doubt, and say what came of it.
+
+Whole groups are divided once. One part *learns*: the learner that fits the states proposes, and
+issues only what it can claim at level δ. The other part *judges* what was issued; nothing is chosen
+by it, so its interval is that of one policy named beforehand.
+
+    states are features     `dprl.Rules`: its halves propose and certify inside the learning part
+    states are labels       `dprl.Confident` at δ/2, and the gate over `dprl.DPRLDiscrete`
+                            (large-sample, what to avoid included) at δ/2; by the union bound
+                            whichever of them issues keeps its claim at δ. Confident goes first: it
+                            needs fewer episodes, and asks for more (the Markov property).
+
+The answer is at most eight lines. Everything behind it is on the page and in the rows.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from dprl._core.checks import Cut, check_delta, check_gamma, check_number, check_seed
+from dprl._core.results import Result
+from dprl._core.table import Table, many, to_json_value
+from dprl._core.words import said_by
+from dprl.errors import DprlError, LogError, ParameterError, PolicyError
+from dprl.logs.log import Log, check_log
+
+if TYPE_CHECKING:
+    from dprl.apps.reports._report import Report
+    from dprl.apps.reports.changes import Change
+    from dprl.evaluation._sensitivity import Sensitivity
+    from dprl.evaluation.result import Evaluation
+
+REPORT, POLICY, ROWS = "report.html", "policy.dprl", "rows.parquet"
+"""What is left in the folder of a study."""
+TOLD = 3
+"""Changes that the answer tells one by one."""
+HARDLY = 0.1
+"""A confirmation that changes fewer of the decisions than this is not told beside changes."""
+Verdict = str
+"""What came of a study: "agrees", "not confirmed", "contradicts" or "nothing"."""
+
+
+@dataclass(frozen=True, eq=False)
+class Study(Result):
+    """What came of a study: the answer, and what it rests on. From `dprl.study`.
+
+    Attributes:
+        policy: What was issued; it defers everywhere where nothing could be claimed.
+        evaluation: What it brings on the part that judged; None where it differs from usual
+            practice nowhere.
+        sensitivity: What an unrecorded cause could do to that; None where it does not apply, or
+            where all actions were given by lot with known chances.
+        changes: What it would change, with what the judging part says of each.
+        facts: The learner and why it was taken, the claim's level, how the log was divided, and
+            what was assumed.
+        warnings: What a reader must be careful about, one sentence each.
+        folder: Where the files are; None where nothing was written.
+
+    Example:
+        >>> import dprl
+        >>> result = dprl.study(dprl.envs.care_pathway().sample(2000, seed=0))
+        >>> result.verdict
+        'agrees'
+        >>> len(str(result).splitlines()) <= 8
+        True
+    """
+
+    HEAD: ClassVar[str] = "Study"
+
+    policy: Any
+    evaluation: Evaluation | None
+    sensitivity: Sensitivity | None
+    changes: tuple[Change, ...]
+    facts: dict[str, Any]
+    warnings: tuple[str, ...]
+    folder: Path | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """What came of it, in a word or two.
+
+        Returns:
+            "nothing" where nothing could be claimed; else what the judging part says of the policy:
+            "agrees" (its interval lies above 0), "contradicts" (below) or "not confirmed".
+
+        Example:
+            >>> import dprl
+            >>> dprl.study(dprl.envs.care_pathway().sample(100, seed=0)).verdict
+            'nothing'
+        """
+        if self.evaluation is None:
+            return "nothing"
+        row = self.evaluation.rows[self.evaluation.headline]
+        if row["difference_low"] > 0:
+            return "agrees"
+        return "contradicts" if row["difference_high"] < 0 else "not confirmed"
+
+    def answer(self) -> list[str]:
+        """The answer in at most eight lines, the finding first.
+
+        Returns:
+            The lines.
+
+        Example:
+            >>> import dprl
+            >>> result = dprl.study(dprl.envs.care_pathway().sample(2000, seed=0))
+            >>> print(result.answer()[0])
+            When state = worse: fluids, not antibiotics. When state = fever: antibiotics, not watch.
+        """
+        f, lines = self.facts, [self._finding()]
+        if self.evaluation is not None:
+            lines.append(f"{_agreement(self.verdict, f['judged'])} {self.evaluation.answer()}")
+            lines += [_of_change(change, f["counted"]) for change in self.changes[:TOLD]]
+            if self.sensitivity is not None:
+                lines.append(_hidden(self.sensitivity))
+            elif self.evaluation.facts["recorded"] == 1:
+                lines.append("Actions were given by lot with known chances: nobody's choice.")
+        lines.append(
+            f"{f['learner']} ({f['why']}) learned from {f['learned']:,} of "
+            f"{f['learned'] + f['judged']:,} {f['counted']} (γ = {f['gamma']:g}); its claim may be "
+            f"false with probability {f['level']:g}."
+        )
+        if self.folder is not None:
+            lines.append(f"Written to {self.folder}: {REPORT}, {POLICY}, {ROWS}.")
+        return lines
+
+    def _finding(self) -> str:
+        """What to do, for whom, in one sentence."""
+        if self.evaluation is None:
+            return "Nothing to change is sure: usual practice stays, in every situation."
+        grouped: dict[str, list[str]] = {}
+        for change in self.changes:
+            do = f"{change.suggested}, not {change.usual}"
+            grouped.setdefault(do, []).append(change.situation)
+        for where, do, share in self.always:
+            grouped.setdefault(f"always {do}, not only in {share:.0%}", []).append(where)
+        said = [f"{_where(places)}: {do}." for do, places in list(grouped.items())[:TOLD]]
+        more = len(grouped) - TOLD
+        return " ".join(said) + (f" And {many(more, 'more change')}." if more > 0 else "")
+
+    @property
+    def always(self) -> list[tuple[str, str, float]]:
+        """Where the usual action is to be taken always: where, the action, its share today.
+
+        Returns:
+            Confirmations that change what is done, the least usual first; those of less than
+            `HARDLY` are left out where there are changes.
+
+        Example:
+            >>> import dprl
+            >>> dprl.study(dprl.envs.care_pathway().sample(100, seed=0)).always
+            []
+        """
+        if self.evaluation is None:
+            return []
+        table = self.policy.confirmations()
+        named = table["where" if "where" in table.columns else "state"]
+        rows = zip(named, table["suggested"], table["usual_share"], strict=True)
+        least = 1 - HARDLY if self.changes else 1.0
+        found = [(str(w), str(a), float(share)) for w, a, share in rows if share < least]
+        return sorted(found, key=lambda row: row[2])
+
+    def lines(self) -> list[str]:
+        """The answer; `str` prints it alone.
+
+        Returns:
+            The lines of `answer`.
+
+        Example:
+            >>> import dprl
+            >>> result = dprl.study(dprl.envs.care_pathway().sample(100, seed=0))
+            >>> result.lines()[0]
+            'Nothing to change is sure: usual practice stays, in every situation.'
+        """
+        return self.answer()
+
+    def table(self) -> Table:
+        """What would change: for whom, what, instead of what, and what the judging part says.
+
+        Returns:
+            One row per change.
+
+        Example:
+            >>> import dprl
+            >>> dprl.study(dprl.envs.care_pathway().sample(2000, seed=0)).table()["do"]
+            ['fluids', 'antibiotics']
+        """
+        from dprl.apps.reports._report import verdict
+
+        rows = [
+            {
+                "for whom": c.situation, "do": str(c.suggested), "instead of": str(c.usual),
+                "better by": c.check.advantage, "low": c.check.low, "high": c.check.high,
+                "took": c.check.took, "others": c.check.others, "judged": verdict(c.check),
+            }
+            for c in self.changes
+        ]  # fmt: skip
+        rows += [
+            {
+                "for whom": where, "do": f"always {do}", "instead of": f"in {share:.0%}",
+                "better by": None, "low": None, "high": None, "took": None, "others": None,
+                "judged": "with the whole",
+            }
+            for where, do, share in self.always
+        ]  # fmt: skip
+        names = ("for whom", "do", "instead of", "better by", "low", "high", "took", "others",
+                 "judged")  # fmt: skip
+        columns = {name: [row[name] for row in rows] for name in names}
+        return Table(columns, many(rows, "change"), "Ends are those of each row alone.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as values that JSON can carry.
+
+        Returns:
+            Name → value.
+
+        Example:
+            >>> import dprl
+            >>> dprl.study(dprl.envs.care_pathway().sample(100, seed=0)).to_dict()["verdict"]
+            'nothing'
+        """
+        return {
+            "verdict": self.verdict,
+            "answer": self.answer(),
+            "changes": to_json_value(self.table().to_dicts()),
+            "evaluation": None if self.evaluation is None else self.evaluation.to_dict(),
+            "sensitivity": None if self.sensitivity is None else self.sensitivity.to_dict(),
+            "facts": to_json_value(self.facts),
+            "policy": self.policy.digest(),
+            "warnings": list(self.warnings),
+            "folder": None if self.folder is None else str(self.folder),
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every number that is shown, one row each, in one table that does not change its columns.
+
+        Returns:
+            Rows with the keys part, item, name, value and text.
+
+        Example:
+            >>> import dprl
+            >>> rows = dprl.study(dprl.envs.care_pathway().sample(100, seed=0)).rows()
+            >>> rows[0]["part"], rows[0]["name"]
+            ('study', 'verdict')
+        """
+        told = self.to_dict()
+        found: list[dict[str, Any]] = []
+        parts: list[tuple[str, str, Any]] = [("study", "", {"verdict": told["verdict"]})]
+        parts += [("study", "", told["facts"])]
+        parts += [("change", str(i), row) for i, row in enumerate(told["changes"], 1)]
+        if self.evaluation is not None:
+            parts += [("evaluation", name, row) for name, row in self.evaluation.rows.items()]
+            parts += [("evaluation", "usual practice", self.evaluation.behavior)]
+            parts += [("evaluation", "facts", self.evaluation.facts)]
+        if self.sensitivity is not None:
+            parts += [("sensitivity", f"{r['gamma']:g}", r) for r in self.sensitivity.rows]
+        for part, item, values in parts:
+            for name, value in to_json_value(dict(values)).items():
+                number = isinstance(value, int | float)
+                found.append(
+                    {
+                        "part": part, "item": item, "name": name,
+                        "value": float(value) if number else np.nan,
+                        "text": "" if number or value is None else str(value),
+                    }
+                )  # fmt: skip
+        return found
+
+    def __str__(self) -> str:
+        return "\n".join([*self.answer(), *self._warned()][:8])
+
+
+def _agreement(verdict: Verdict, n: int) -> str:
+    """What the part that judged says, in words."""
+    return {
+        "agrees": f"The {n:,} others agree.",
+        "contradicts": f"The {n:,} others CONTRADICT it: do not act on it.",
+        "not confirmed": f"The {n:,} others do not confirm it: do not act on it yet.",
+    }[verdict]
+
+
+def _hidden(doubt: Sensitivity) -> str:
+    """How strong an unrecorded cause must be for the gain to be none, beside a recorded one."""
+    star = doubt.gamma_star
+    if star is None:
+        return "Without any unrecorded cause the gain is not sure by this look (Γ = 1)."
+    said = (
+        "An unrecorded cause could explain all of it only if it moved the odds of a suggestion by "
+        f"more than {star:.2g} times"
+    )
+    known = max(doubt.yardstick, key=lambda row: row["gamma"], default=None)
+    if known is None:
+        return f"{said}."
+    return f"{said}; hiding {known['column']!r} would be {known['gamma']:.2g} times."
+
+
+def _where(places: Sequence[str]) -> str:
+    """Where a change applies: some situations, told in one breath."""
+    named = " or ".join(places[:TOLD])
+    more = f" or {len(places) - TOLD} more situations" if len(places) > TOLD else ""
+    return f"When {named}{more}"
+
+
+def _of_change(change: Change, counted: str) -> str:
+    """What the judging part says of one change."""
+    c = change.check
+    who = f"{c.took:,} {counted} took it, {c.others:,} did not"
+    where = f"- {change.situation}: {change.suggested}"
+    if c.advantage is None or c.low is None or c.high is None:
+        return f"{where}: {who}; too few to tell."
+    return f"{where}: {c.advantage:+.3g} ({c.low:+.3g} to {c.high:+.3g}; {who})."
+
+
+# --- The study
+
+
+def study(
+    log: Log,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    gamma: float | None = None,
+    delta: float = 0.05,
+    share: float = 0.6,
+    n_min: int = 20,
+    cut: Cut | None = None,
+    by: str | Sequence[str] | None = None,
+    draws: int = 2_000,
+    seed: int = 0,
+    title: str | None = None,
+    date: datetime.date | None = None,
+    progress: Callable[[str, float], None] | None = None,
+) -> Study:
+    """The whole job: divide, learn, certify, judge, doubt, and say what came of it.
+
+    Args:
+        log: The log, in memory.
+        out: A folder for the page (report.html), the policy (policy.dprl) and every number that is
+            shown (rows.parquet); it is made where it does not exist. A policy that lies there
+            already is taken if it is the one that would be learned. Default None: nothing is
+            written.
+        gamma: Discount per step, in (0, 1]. Default None: 1 where episodes have one decision or
+            their outcome comes at the end alone, else 0.99; the answer says which.
+        delta: The chance that what is claimed is false, in (0, 1). Default 0.05.
+        share: The share of the groups that learns, in (0, 1); the others judge. Default 0.6.
+        n_min: Groups that must have taken a suggestion, and groups that must not; a whole number
+            >= 2. Default 20.
+        cut: What to do with cut episodes, as for the learners. Default None: as ended, with a
+            warning.
+        by: Columns that make subgroups, as for `dprl.evaluate`. Default None: none.
+        draws: Number of bootstrap draws. Default 2,000.
+        seed: Seed of everything random. The same log and settings give the same policy and rows.
+            Default 0.
+        title: Heading of the page. Default None: the page's own.
+        date: Date printed on the page. Default None: today (UTC).
+        progress: Called with the name of the stage and the share of it that is done. Default None.
+
+    Returns:
+        The answer and what it rests on.
+
+    Raises:
+        ParameterError: A setting is outside its range.
+        LogError: The log is too small to be divided, or cannot be learned from.
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.envs.care_pathway().sample(2000, seed=0)
+        >>> print(dprl.study(log))  # doctest: +ELLIPSIS
+        When state = worse: fluids, not antibiotics. When state = fever: antibiotics, not watch.
+        The 800 others agree. Difference to usual practice (WDR): +0.089 (...).
+        ...
+    """
+    check_log(log)
+    check_delta(delta)
+    check_number("share", share, "(0, 1)")
+    check_seed(seed)
+    discount = check_gamma(_discount(log) if gamma is None else gamma)
+    folder = None if out is None else _folder(Path(out))
+    tell = progress or (lambda stage, share: None)
+    tell("dividing the log", 0.0)
+    learn, judge = log.split(share, seed=seed)
+    if not (learn.n_episodes and judge.n_episodes):
+        raise LogError(
+            f"a log of {many(log.groups, 'group')} cannot be divided in two parts.",
+            do="Read more groups (or episodes).",
+        )
+    settings = {"gamma": discount, "cut": cut}
+    features = log.features is not None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tell("learning and certifying", 0.0)
+        kept = None if folder is None else folder / POLICY
+        policy, name, why, level = _issued(
+            learn, settings, float(delta), n_min, seed, features, kept, progress
+        )
+        acts = bool(policy.decisions.speaks.any())
+        judged, described, doubt = None, None, None
+        if acts:
+            judged, described, doubt = _judged(
+                policy, judge, folder, by, draws, seed, title, date, progress
+            )
+        elif folder is not None:
+            described = _page(policy, judge, folder, by, draws, seed, title, date, progress)[1]
+    facts = {
+        "learner": name, "why": why, "level": float(delta), "claim": level, "gamma": discount,
+        "share": float(share), "n_min": n_min, "seed": seed,
+        "learned": len(learn.groups), "judged": len(judge.groups), "features": features,
+        "counted": "episodes" if len(log.groups) == log.n_episodes else "groups",
+        "log": log.digest(),
+    }  # fmt: skip
+    said = tuple(dict.fromkeys(said_by(w) for w in caught))
+    changes = () if described is None or judged is None else described
+    result = Study(policy, judged, doubt, tuple(changes), facts, said, folder)
+    if folder is not None:
+        from dprl.logs.reading.tables import write_rows
+
+        tell("writing the rows", 0.0)
+        write_rows(result.rows(), folder / ROWS)
+    return result
+
+
+def _discount(log: Log) -> float:
+    """1 where episodes have one decision, or a reward on their last row alone; else .99."""
+    last = np.zeros(log.n_steps, bool)
+    last[log.starts[1:] - 1] = True
+    return 1.0 if not log.reward[~last].any() else 0.99
+
+
+def _folder(out: Path) -> Path:
+    """The folder of a study, made where it does not exist."""
+    if out.exists() and not out.is_dir():
+        raise ParameterError(f"{str(out)!r} is no folder.", do="Name a folder.")
+    if not out.resolve().parent.is_dir():
+        raise ParameterError(f"the folder of {str(out)!r} does not exist.", do="Make it first.")
+    out.mkdir(exist_ok=True)
+    return out
+
+
+def _issued(
+    learn: Log, settings: dict[str, Any], delta: float, n_min: int, seed: int, features: bool,
+    kept: Path | None, progress: Callable[[str, float], None] | None,
+) -> tuple[Any, str, str, str]:  # fmt: skip
+    """What can be claimed from the learning part: policy, learner, why it was taken, its claim."""
+    from dprl.learners.confident import Confident
+    from dprl.learners.discrete import DPRLDiscrete
+    from dprl.learners.rules.learner import Rules
+
+    if features:
+        rules = Rules(**settings, delta=delta, n_min=n_min, seed=seed)
+        policy = _known(kept, learn, rules) or rules.fit(learn, progress=progress)
+        if kept is not None:
+            policy.save(kept)
+        why = "states are features"
+        return policy, "Rules", why, "large-sample, for all rules and the whole at once"
+    sure = Confident(**settings, risk=delta / 2, seed=seed)
+    policy = _known(kept, learn, sure) or sure.fit(learn, progress=progress)
+    why = "states are labels, and tell enough"
+    name, claim = "Confident", "large-sample, for the policy as a whole; δ/2, as the gate has δ/2"
+    if not policy.decisions.speaks.any():
+        from dprl.certificate._gate import gate
+
+        single = DPRLDiscrete(**settings, n_min=n_min)
+        gated = gate(single, learn, delta=delta / 2, grade="large-sample", seed=seed)
+        if gated.decisions.speaks.any():
+            policy, name = gated, "The gate"
+            why = "states are labels; each change by itself"
+            claim = "large-sample, for all changes at once; δ/2, as Confident has δ/2"
+    if kept is not None:
+        policy.save(kept)
+    return policy, name, why, claim
+
+
+def _known(kept: Path | None, learn: Log, learner: Any) -> Any:
+    """A policy that lies in the folder already, if it is what this learner makes of this log."""
+    if kept is None or not kept.is_file():
+        return None
+    from dprl.policies.loading import load
+
+    try:
+        policy = load(kept)
+    except DprlError:
+        return None
+    made = policy.provenance.get("log") == learn.digest()
+    return policy if made and dict(policy.parameters) == learner.settings() else None
+
+
+def _judged(
+    policy: Any, judge: Log, folder: Path | None, by: Any, draws: int, seed: int,
+    title: str | None, date: datetime.date | None,
+    progress: Callable[[str, float], None] | None,
+) -> tuple[Evaluation | None, tuple[Change, ...], Sensitivity | None]:  # fmt: skip
+    """What the judging part says: of the whole, of each change, and of hidden causes."""
+    from dprl.apps.reports.changes import describe_changes
+    from dprl.evaluation._evaluate import evaluate
+    from dprl.evaluation._sensitivity import sensitivity
+    from dprl.policies.familiar import like_policy
+
+    if folder is None:
+        judged: Evaluation | None = evaluate(
+            policy, judge, draws=draws, seed=seed, by=by, progress=progress
+        )
+        changes = describe_changes(policy, like_policy(policy, judge)).changes
+    else:
+        report, changes = _page(policy, judge, folder, by, draws, seed, title, date, progress)
+        judged = report.evaluation
+    doubt = None
+    if judged is not None and judged.facts["recorded"] == 1:  # by lot: nothing is hidden
+        return judged, changes, doubt
+    try:
+        doubt = sensitivity(policy, judge, draws=min(draws, 1_000), seed=seed, progress=progress)
+    except (LogError, ParameterError, PolicyError) as error:
+        warnings.warn(f"no bounds for unrecorded causes: {error.what}", stacklevel=2)
+    return judged, changes, doubt
+
+
+def _page(
+    policy: Any, judge: Log, folder: Path, by: Any, draws: int, seed: int, title: str | None,
+    date: datetime.date | None, progress: Callable[[str, float], None] | None,
+) -> tuple[Report, tuple[Change, ...]]:  # fmt: skip
+    """The page, and the changes that are on it."""
+    from dprl.apps.reports._report import report
+    from dprl.apps.reports.changes import describe_changes
+    from dprl.policies.familiar import like_policy
+
+    written = report(
+        policy, judge, folder / REPORT, title=title, draws=draws, seed=seed, by=by, date=date,
+        progress=progress,
+    )  # fmt: skip
+    return written, describe_changes(policy, like_policy(policy, judge)).changes

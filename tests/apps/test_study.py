@@ -1,0 +1,222 @@
+"""The whole job in one call: the answer, the folder, and what it says where nothing is sure."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import dprl
+from dprl.apps.cli.main import main
+from dprl.apps.study import POLICY, REPORT, ROWS
+from dprl.logs.reading.tables import read_rows
+
+FILES = {POLICY, REPORT, ROWS}
+
+
+def ward(n=2_400, seed=0, effect=1.0):
+    """A trial over features: the drug helps the sick by `effect` and harms the well."""
+    rng = np.random.default_rng(seed)
+    x, drug = rng.normal(size=(n, 2)), rng.random(n) < 0.5
+    score = effect * drug * np.where(x[:, 0] > 0, 1.0, -1.0) + rng.normal(size=n)
+    return dprl.from_arrays(
+        episode=range(n), state=x, action=np.where(drug, "drug", "wait"), reward=score,
+        propensity=np.full(n, 0.5), feature_names=["pressure", "lactate"],
+    )  # fmt: skip
+
+
+def ran(capsys, *words):
+    """The exit code, what was printed, and what was complained."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    out, err = capsys.readouterr()
+    return ended.value.code, out, err
+
+
+@pytest.fixture(scope="module")
+def pathway():
+    return dprl.study(dprl.envs.care_pathway().sample(2_000, seed=0), draws=200)
+
+
+def test_the_finding_comes_first_and_all_of_it_fits_a_screen(pathway):
+    lines = str(pathway).splitlines()
+    assert pathway.verdict == "agrees"
+    assert "worse: fluids, not antibiotics" in lines[0]
+    assert len(lines) <= 8
+
+
+def test_learning_and_judging_share_no_group(pathway):
+    facts, judged = pathway.facts, pathway.evaluation
+    assert (facts["learned"], facts["judged"]) == (1_200, 800)
+    assert judged.facts["groups"] == 800
+    assert pathway.policy.provenance["groups"] == 1_200
+
+
+def test_its_numbers_are_those_of_the_steps_by_hand(pathway):
+    log = dprl.envs.care_pathway().sample(2_000, seed=0)
+    learn, judge = log.split(0.6, seed=0)
+    policy = dprl.Confident(gamma=1.0, risk=0.025).fit(learn)
+    assert pathway.policy.digest() == policy.digest()
+    by_hand = dprl.evaluate(policy, judge, draws=200)
+    assert pathway.evaluation.rows == by_hand.rows
+
+
+def test_features_are_learned_by_rules_and_the_rule_is_the_first_sentence():
+    result = dprl.study(ward(), draws=200)
+    assert result.facts["learner"] == "Rules"
+    assert result.verdict == "agrees"
+    finding = result.answer()[0]
+    assert "pressure above" in finding
+    assert "always drug, not only in 5" in finding  # half of a trial takes it: a confirmation
+    assert "always drug" in result.table()["do"]
+    assert result.sensitivity is None  # by lot, with known chances: nothing to doubt there
+    assert "by lot" in str(result)
+
+
+@pytest.mark.parametrize("n", [60, 400])
+def test_where_nothing_helps_usual_practice_stays(n):
+    result = dprl.study(ward(n, effect=0.0), draws=50)
+    assert result.verdict == "nothing"
+    assert result.answer()[0].startswith("Nothing to change is sure")
+    assert result.evaluation is None
+    assert not len(result.table())
+
+
+def test_a_policy_that_the_judging_part_contradicts_is_not_advised(monkeypatch):
+    """One that harms, as if the learning part had been misled."""
+    log = ward(800)
+    harmful = dprl.Rules(gamma=1.0).fit(log).__class__
+    rule = {"conditions": [], "suggested": "drug", "facts": {"share_usual": [["wait", 1.0]]}}
+
+    def misled(self, learn, **more):
+        return harmful(
+            states=(), actions=learn.actions, parameters=self.settings(),
+            provenance={"groups": len(learn.groups), "episodes": learn.n_episodes},
+            feature_names=learn.feature_names, rules=(rule,),
+        )  # fmt: skip
+
+    worse = dprl.from_arrays(
+        episode=range(800), state=log.features, action=np.asarray(log.actions)[log.action],
+        reward=np.where(np.asarray(log.actions)[log.action] == "drug", -1.0, 1.0) + log.reward,
+        feature_names=log.feature_names,
+    )  # fmt: skip
+    monkeypatch.setattr(dprl.Rules, "fit", misled)
+    result = dprl.study(worse, draws=200)
+    assert result.verdict == "contradicts"
+    assert "do not act on it" in result.answer()[1]
+
+
+def test_the_gate_speaks_where_the_state_does_not_tell_enough(monkeypatch):
+    """Confident issues nothing; what each change proves by itself is issued, at its part of δ."""
+    asked = {}
+    silent = dprl.Confident.fit
+
+    def none(self, log, **more):
+        policy = silent(self, log.take(np.arange(30)), **more)
+        asked["risk"] = self.risk
+        return policy
+
+    monkeypatch.setattr(dprl.Confident, "fit", none)
+    result = dprl.study(dprl.envs.care_pathway().sample(6_000, seed=1), draws=50)
+    assert result.facts["learner"] == "The gate"
+    assert asked["risk"] + result.policy.certificate.delta == pytest.approx(0.05)
+
+
+def test_a_second_run_takes_the_policy_that_is_there_and_writes_the_same(tmp_path, monkeypatch):
+    log = dprl.envs.care_pathway().sample(1_500, seed=3)
+    dprl.study(log, tmp_path / "s", draws=50)
+    before = {name: (tmp_path / "s" / name).read_bytes() for name in FILES}
+    calls = []
+    plain = dprl.Confident.fit
+    monkeypatch.setattr(
+        dprl.Confident, "fit", lambda self, learn, **o: calls.append(1) or plain(self, learn, **o)
+    )
+    dprl.study(log, tmp_path / "s", draws=50)
+    assert calls == []
+    assert {name: (tmp_path / "s" / name).read_bytes() for name in FILES} == before
+    dprl.study(log, tmp_path / "s", draws=50, seed=1)  # another division: learned anew
+    assert calls == [1]
+
+
+def test_every_number_that_is_shown_is_in_the_rows(tmp_path):
+    log = dprl.envs.care_pathway().sample(2_000, seed=0)
+    result = dprl.study(log, tmp_path / "s", draws=100)
+    rows = read_rows([tmp_path / "s" / ROWS])
+    names = zip(rows["part"], rows["item"], rows["name"], strict=True)
+    kept = dict(zip(names, rows["value"], strict=True))
+    name = result.evaluation.headline
+    assert kept["evaluation", name, "difference"] == result.evaluation.rows[name]["difference"]
+    assert kept["change", "1", "better by"] == result.changes[0].check.advantage
+    assert (
+        kept["sensitivity", "1", "difference_min"] == result.sensitivity.rows[0]["difference_min"]
+    )
+    assert kept["study", "", "learned"] == result.facts["learned"]
+
+
+def test_one_discount_where_the_outcome_comes_at_the_end():
+    assert dprl.study(dprl.envs.care_pathway().sample(60, seed=0)).facts["gamma"] == 1
+    rewarded = dprl.from_arrays(
+        episode=np.repeat(range(60), 2), state=["s"] * 120, action=["a", "b"] * 60,
+        reward=[1.0, 0.0] * 60,
+    )  # fmt: skip
+    assert dprl.study(rewarded).facts["gamma"] == 0.99
+
+
+@pytest.mark.parametrize(
+    ("bad", "argument"),
+    [({"share": 1.0}, "share"), ({"delta": 0}, "delta"), ({"gamma": 2}, "gamma")],
+)
+def test_bad_settings_are_refused(bad, argument, tmp_path):
+    with pytest.raises(dprl.ParameterError) as error:
+        dprl.study(dprl.envs.care_pathway().sample(50, seed=0), tmp_path / "s", **bad)
+    assert argument in str(error.value)
+    assert not (tmp_path / "s").exists()
+
+
+def test_the_folder_must_be_one(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(dprl.ParameterError):
+        dprl.study(dprl.envs.care_pathway().sample(50, seed=0), tmp_path / "file")
+    with pytest.raises(dprl.ParameterError):
+        dprl.study(dprl.envs.care_pathway().sample(50, seed=0), tmp_path / "none" / "s")
+
+
+def test_the_command_proposes_says_what_it_assumed_and_can_be_repeated(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    dprl.write(dprl.envs.care_pathway().sample(1_200, seed=5), "visits.parquet")
+    code, out, err = ran(capsys, "study", "visits.parquet", "--out", "s", "--draws", 50,
+                         "--date", "2026-01-31")  # fmt: skip
+    assert code == 0
+    assert "assumed: episode = episode" in err
+    assert len(out.splitlines()) <= 8
+    assert {p.name for p in (tmp_path / "s").iterdir()} == {*FILES, "dprl.toml"}
+    monkeypatch.chdir(tmp_path / "s")
+    code, again, err = ran(capsys, "study", "--out", "again")
+    assert (code, "assumed" in err) == (0, False)
+    assert again.splitlines()[0] == out.splitlines()[0]
+    for name in FILES:
+        assert (tmp_path / "s" / name).read_bytes() == (tmp_path / "s/again" / name).read_bytes()
+
+
+def test_the_command_says_what_it_cannot_know(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("a,b,c\n1,2,3\n2,3,4\n")
+    code, out, err = ran(capsys, "study", "t.csv", "--out", "s")
+    assert (code, out) == (1, "")
+    assert "--reward COLUMN" in err
+    assert not (tmp_path / "s").exists()
+    code, out, _ = ran(capsys, "study", "t.csv", "--out", "s", "--json")
+    assert (code, json.loads(out)["ok"]) == (1, False)
+
+
+def test_the_command_refuses_rows_that_dprl_check_refuses(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("episode,state,action,reward\n1,a,x,1\n1,a,x,none\n2,b,y,0\n")
+    code, out, err = ran(capsys, "study", "t.csv", "--out", "s")
+    assert code == 1
+    assert "reward" in out + err
+    assert not (tmp_path / "s").exists()

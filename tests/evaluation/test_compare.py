@@ -137,10 +137,7 @@ def test_what_cannot_be_compared_is_said(care):
 
 @pytest.mark.slow
 def test_all_intervals_hold_at_once_as_often_as_stated():
-    """Two equal arms and a better one; 60 logs, six intervals each.
-
-    A share of wrong logs of .3 instead of .05 would be seen 99 times in 100.
-    """
+    """Two equal arms and a better one; 120 logs, six intervals each."""
     arms, truth = ("a", "b", "c"), {"a": 0.5, "b": 0.5, "c": 0.65}
     policies = {
         a: dprl.CallablePolicy(lambda s, a=a: [a] * len(s), actions=arms, trained_on=[])
@@ -148,7 +145,7 @@ def test_all_intervals_hold_at_once_as_often_as_stated():
     }
     usual = np.mean(list(truth.values()))
     wrong = sure = 0
-    for seed in range(60):
+    for seed in range(120):
         rng = np.random.default_rng(seed)
         action = rng.choice(arms, 600)
         reward = (rng.random(600) < [truth[a] for a in action]).astype(float)
@@ -156,10 +153,10 @@ def test_all_intervals_hold_at_once_as_often_as_stated():
             episode=np.arange(600), state=["s"] * 600, action=action, reward=reward
         )
         rows = dprl.compare(
-            policies, log, gamma=1.0, estimator="WIS", values=False, draws=500
+            policies, log, gamma=1.0, estimator="WIS", values=False, draws=1_000
         ).rows
         exact = [truth[r["first"]] - truth.get(r["second"], usual) for r in rows]
         wrong += any(not r["low"] <= d <= r["high"] for r, d in zip(rows, exact, strict=True))
         sure += any(r["better"] == "c" for r in rows)
-    assert wrong <= 8  # at most 3 are expected; more than 8 would happen once in 350
-    assert sure > 30
+    assert wrong <= 14  # at most 6 are expected; more than 14 would happen once in 500
+    assert sure > 60

@@ -128,14 +128,14 @@ def test_a_model_of_practice_that_the_record_refutes_gives_no_interval(monkeypat
 
 @pytest.mark.slow
 def test_the_interval_holds_where_the_effective_sample_is_large_enough():
-    """The care pathway, 50 logs: an interval that held in only 70 % of them would be seen."""
+    """The care pathway, 100 logs: percentiles of the same draws held in 89 to 94 of 100."""
     world = dprl.envs.care_pathway()
     held = []
-    for seed in range(50_000, 50_050):
+    for seed in range(50_000, 50_100):
         policy = dprl.DPRLDiscrete(n_min=50, gamma=1.0).fit(world.sample(1_000, seed=2 * seed))
         found = dprl.evaluate(policy, world.sample(700, seed=2 * seed + 1), draws=300)
         gain, row = world.value(policy) - world.value(), found[found.headline]
         if found.facts["ess_differs"] >= 30:
             held.append(row["difference_low"] <= gain <= row["difference_high"])
-    assert len(held) > 35
+    assert len(held) > 70
     assert np.mean(held) >= 0.93 - 2 * np.sqrt(0.95 * 0.05 / len(held))

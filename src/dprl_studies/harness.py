@@ -88,7 +88,7 @@ class Experiment:
         >>> experiment("forest").question
         'Who finds the better first choice, and who is misled on the way?'
         >>> experiment("forest").settings(True, 0)[0]
-        {'n': 50, 'seed': 0, 'first': 0, 'last': 25}
+        {'n': 50, 'seed': 0, 'first': 0, 'last': 10}
     """
 
     name: str

@@ -231,7 +231,10 @@ def kernels():
 
 
 def copied(value, roots=None):
-    """A copy in which arrays that shared memory still do: a kernel may be handed views."""
+    """A copy in which arrays that shared memory still do: a kernel may be handed views.
+
+    What must not be written to must not be in the copy either: it is other machine code.
+    """
     roots = {} if roots is None else roots
     if isinstance(value, tuple):
         parts = [copied(part, roots) for part in value]
@@ -241,11 +244,14 @@ def copied(value, roots=None):
     root = value
     while isinstance(root.base, np.ndarray):
         root = root.base
-    if not root.flags.c_contiguous:
-        return value.copy()
-    new = roots.setdefault(id(root), (root, root.copy()))[1]
-    offset = value.ctypes.data - root.ctypes.data
-    return np.ndarray(value.shape, value.dtype, new, offset, value.strides)
+    if root.flags.c_contiguous:
+        new = roots.setdefault(id(root), (root, root.copy()))[1]
+        offset = value.ctypes.data - root.ctypes.data
+        twin = np.ndarray(value.shape, value.dtype, new, offset, value.strides)
+    else:
+        twin = value.copy()
+    twin.flags.writeable = value.flags.writeable
+    return twin
 
 
 def in_single_precision(value):

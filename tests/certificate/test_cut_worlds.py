@@ -4,6 +4,9 @@
 step with the same chance, whatever happens. Not being cut then selects short episodes, and short
 ones with `fast` are those that won. In the second world a group's second episode is not like its
 first.
+
+Where the treatment of cut episodes is broken, harm is certified in every log. One log in 20, or 5 in
+100, is allowed: harm in 30 % of logs, or in 13 %, is found 99 times in a hundred.
 """
 
 import numpy as np
@@ -18,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::dprl.CutWarning")  # of small c
 DELTA = 0.05
 UNIT = {"delta": DELTA, "value_range": (0.0, 1.0)}
 LEARNER = {"n_min": 20, "gamma": 1.0}
-ORDINARY, MANY = 40, 400
+ORDINARY, MANY = 20, 100
 
 
 def fast_and_slow(seed, *, n=1_200, watched=0, features=False):
@@ -83,9 +86,8 @@ few_and_many = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.parametrize("logs", [10, pytest.param(ORDINARY, marks=pytest.mark.slow)])
-def test_leaving_cut_episodes_out_certifies_harm_every_time(logs):
-    learner = dprl.DPRLDiscrete(**LEARNER)
+def test_leaving_cut_episodes_out_certifies_harm_every_time():
+    learner, logs = dprl.DPRLDiscrete(**LEARNER), 10
 
     def world(seed):
         return harmful(dprl.gate(learner, without_cut(fast_and_slow(seed)), **UNIT), "fast")
@@ -140,7 +142,7 @@ def test_weights_suggest_no_harm(logs):
     assert count(logs, world) <= 0.1 * logs
 
 
-@pytest.mark.parametrize("logs", [2, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("logs", [2, pytest.param(ORDINARY, marks=pytest.mark.slow)])
 def test_rules_with_weights_certify_no_harm(logs):
     quick = {
         "behavior_models": [("logistic", LogisticRegression())],

@@ -267,8 +267,11 @@ def test_looking_often_is_allowed():
 
 @pytest.mark.slow
 def test_ville_at_many_looks():
-    """Actions do nothing, and E is looked at 12 times: it ever reaches 5 in at most a fifth."""
-    assert ever_certified(400) / 400 <= 0.2 + 3 * math.sqrt(0.2 * 0.8 / 400)
+    """Actions do nothing, and E is looked at 12 times: it ever reaches 5 in at most a fifth.
+
+    Where it did in 44 %, these 100 logs would show it 99 times in 100.
+    """
+    assert ever_certified(100) / 100 <= 0.2 + 3 * math.sqrt(0.2 * 0.8 / 100)
 
 
 @pytest.mark.parametrize("p", [0.02, 0.3, 0.9])

@@ -181,7 +181,7 @@ class Some:
 @pytest.mark.slow
 def test_forest_claims(tmp_path):
     """PQI with b = .02 stays at its floor at any n; DPRL gets to .679 once eps·n >> n_min."""
-    found = summary_of("forest", tmp_path, [{"n": n, "first": 0, "last": 25} for n in (50, 1000)])
+    found = summary_of("forest", tmp_path, [{"n": n, "first": 0, "last": 6} for n in (50, 1000)])
     assert found[50, "PQI, b 0.02"]["mean"] == pytest.approx(0.99**3 * 0.55)
     assert found[1000, "PQI, b 0.02"]["mean"] == pytest.approx(0.99**3 * 0.55)
     for rule in ("contrast", "paper"):
@@ -215,10 +215,10 @@ def test_a_run_killed_by_force_gives_the_same_rows(tmp_path):
     program = Path(sys.executable).parent / "dprl"
 
     def command(out):
-        return [program, "reproduce", "gridworld", "--quick", "--out", tmp_path / out]
+        return [program, "reproduce", "bounds", "--quick", "--out", tmp_path / out]
 
     process = subprocess.Popen(command("killed"), stdout=subprocess.DEVNULL)
-    parts = tmp_path / "killed" / "gridworld-quick" / "parts"
+    parts = tmp_path / "killed" / "bounds-quick" / "parts"
     while len(list(parts.glob("*.parquet"))) < 2:
         assert process.poll() is None
         time.sleep(0.05)
@@ -231,11 +231,11 @@ def test_a_run_killed_by_force_gives_the_same_rows(tmp_path):
         assert time.monotonic() < until
         time.sleep(0.05)
     before = len(list(parts.glob("*.parquet")))
-    assert before < 9
+    assert before < 12
     subprocess.run(command("killed"), stdout=subprocess.DEVNULL, check=True)
     subprocess.run([*command("whole"), "--workers", "1"], stdout=subprocess.DEVNULL, check=True)
     rows = [
-        (tmp_path / o / "gridworld-quick" / "rows.parquet").read_bytes()
+        (tmp_path / o / "bounds-quick" / "rows.parquet").read_bytes()
         for o in ("killed", "whole")
     ]
     assert rows[0] == rows[1]
@@ -253,8 +253,8 @@ def test_quick_versions_are_quick_and_draw(name, tmp_path):
     if name == "icu-sepsis" and find_spec("icu_sepsis") is None:
         pytest.skip("icu-sepsis is not installed (pip install 'dprl[bench]')")
     start = processor_seconds()
-    result = reproduce(experiment(name), tmp_path, quick=True)
-    assert processor_seconds() - start < 240  # two minutes of two cores, however busy they are
+    result = reproduce(experiment(name), tmp_path, quick=True, workers=1)
+    assert processor_seconds() - start < 60  # on one core, however busy it is
     sizes = {path.name: path.stat().st_size for path in result.files}
     assert min(sizes.values()) > 100
     assert sizes["figure.png"] > 20_000

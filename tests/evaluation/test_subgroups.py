@@ -183,9 +183,5 @@ def coverage(logs, draws):
 
 @pytest.mark.slow
 def test_the_intervals_hold_for_all_at_once():
-    assert coverage(20, 200) >= 16
-
-
-@pytest.mark.slow
-def test_the_intervals_hold_for_all_at_once_in_many_logs():
-    assert 0.92 * 400 <= coverage(400, 500) <= 0.985 * 400
+    """Where only 78 % of logs had all of them hold, this would see it 99 times in 100."""
+    assert 88 <= coverage(100, 300) < 100

@@ -51,13 +51,16 @@ def test_what_a_treatment_that_does_nothing_seems_to_do(shape):
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", ["product", "xor", "wave", "band"])
 def test_rules_do_not_certify_it(shape):
-    """Nothing is to be certified; a level of .05 lets 4 of 8 happen once in 30,000 times."""
-    made = [(2_000, 1, seed) for seed in range(4)] + [(300, 4, seed) for seed in range(4)]
+    """Nothing is to be certified; a level of .05 lets 3 of 4 happen once in 2,000 times.
+
+    A shape that deceives 86 % of logs is found 9 times in 10; one that models miss deceives all.
+    """
+    made = [(2_000, 1, seed) for seed in range(2)] + [(300, 4, seed) for seed in range(2)]
     false = sum(
         bool(dprl.Rules(gamma=1.0).fit(null_log(shape, n, steps, seed)[0]).rules)
         for n, steps, seed in made
     )
-    assert false < 4
+    assert false < 3
 
 
 def test_columns_are_lines_marks_labels_hinges_and_products():

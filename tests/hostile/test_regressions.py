@@ -432,7 +432,7 @@ def test_ctrl_c_while_reading(tmp_path):
     }).write_csv(tmp_path / "big.csv")  # fmt: skip
     program = os.path.join(os.path.dirname(sys.executable), "dprl")
     ends = []
-    for wait in np.arange(0.5, 2.6, 0.15):
+    for wait in np.arange(0.5, 2.6, 0.3):
         process = subprocess.Popen(
             [program, "check", "big.csv", *options(COLUMNS)], cwd=tmp_path,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -444,7 +444,7 @@ def test_ctrl_c_while_reading(tmp_path):
         if process.returncode:  # else it had finished before
             assert (process.returncode, err.splitlines()[-1]) == (130, "stopped."), err
             assert "Traceback" not in err
-    assert ends.count(130) >= 5
+    assert ends.count(130) >= 3
 
 
 def test_cut_warnings_point_at_the_users_line():

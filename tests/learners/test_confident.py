@@ -852,12 +852,13 @@ def test_a_promise_is_kept_in_worlds_that_punish(kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["risky_arms", "care_pathway"])
 def test_the_bound_is_rarely_above_the_truth(name):
+    """If it were above in a quarter of all logs, this would see it 98 times in 100."""
     world = getattr(envs, name)()
     wrong, stated = 0, 0
-    for seed in range(100):
+    for seed in range(50):
         policy = fit(world.sample(500, seed=300_000 + seed), world.gamma, risk=0.05)
         if policy.gain is not None and policy.gain["low"] is not None:
             stated += policy.gain["low"] > 0
             wrong += policy.gain["low"] > world.value(policy) - world.value()
-    assert stated >= 50
-    assert wrong <= 7  # measured: 5 and 2
+    assert stated >= 25
+    assert wrong <= 6  # more than 6 of 50 at the level of .05: once in 80

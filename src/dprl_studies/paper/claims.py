@@ -366,7 +366,7 @@ def settings(
     claims: Sequence[str] = (),
 ) -> Sequence[Setting]:
     """One task per world, family and block of logs; the first blocks of all come first."""
-    logs = 2 if quick and logs is None else LOGS if logs is None else check_whole("logs", logs, 1)
+    logs = 1 if quick and logs is None else LOGS if logs is None else check_whole("logs", logs, 1)
     for family in claims:
         check_choice("claims", family, tuple(FAMILIES))
     wanted = [name for name in WORLDS if any(part in name for part in worlds)] if worlds else (
@@ -617,7 +617,7 @@ def on_worlds(
     """The experiment, of some worlds and claims.
 
     Args:
-        logs: Logs of each cell. Default None: 400, and 2 if quick.
+        logs: Logs of each cell. Default None: 400, and 1 if quick.
         worlds: Parts of the names of worlds. Default (): all.
         claims: Families of claims. Default (): all.
 

@@ -60,10 +60,10 @@ def settings(quick: bool, seed: int) -> Sequence[Setting]:
     worlds = ("rooms", "risky arms") if quick else tuple(WORLDS)
     tasks = []
     for world in worlds:
-        datasets = 20 if quick else 8 if world == "ICU-Sepsis" else 400
+        datasets = 8 if quick else 8 if world == "ICU-Sepsis" else 400
         for n in WORLDS[world][1][:1] if quick else WORLDS[world][1]:
             tasks += blocks({"world": world, "n": n}, datasets, seed)
-    return tasks + blocks({"world": "delayed", "n": 200}, 20 if quick else 200, seed)
+    return tasks + blocks({"world": "delayed", "n": 200}, 8 if quick else 200, seed)
 
 
 def run(setting: Setting) -> list[Row]:

@@ -63,14 +63,14 @@ SIZES = ((50, 100, 200, 500, 1_000, 2_000), (50, 200, 1_000))
 FOREST = contest(
     "forest", "Who finds the better first choice, and who is misled on the way?",
     "Forest (K = 10, depth 3, eps = .1)", {"forest": forest}, IN_FOREST,
-    sizes=SIZES, datasets=(500, 50), title="Forest",
+    sizes=SIZES, datasets=(500, 10), title="Forest",
 )  # fmt: skip
 
 RISKY_ARMS = contest(
     "risky-arms", "Who is fooled by arms that only look good by luck?",
     "Risky arms (K = 8, eps = .1)", {"risky_arms": risky_arms},
     (*IN_FOREST, *dprl((1, 5), (True,))),  # thresholds that are too small
-    sizes=SIZES, datasets=(500, 50), title="Risky arms",
+    sizes=SIZES, datasets=(500, 10), title="Risky arms",
 )  # fmt: skip
 
 BEHAVIOR = contest(
@@ -81,7 +81,7 @@ BEHAVIOR = contest(
           for n in (5, 20) for behavior in ("true", "estimated")),
         *dprl((5, 20), (True,)),
     ),
-    sizes=((10, 25, 50, 100, 500), (10, 50, 100)), datasets=(500, 50),
+    sizes=((10, 25, 50, 100, 500), (10, 50, 100)), datasets=(500, 10),
 )  # fmt: skip
 
 
@@ -92,7 +92,7 @@ ICU_SEPSIS = contest(
         *SURE, *dprl((20, 100)), *rivals((20, 100), (0.001, 0.0001), ()),
         *({"learner": "CQL", "alpha": a, "gamma": 0.99} for a in (0.01, 0.1)), *LAST,
     ),
-    sizes=((1_000, 5_000, 20_000), (1_000,)), datasets=(20, 4), block=1, title="ICU-Sepsis",
+    sizes=((1_000, 5_000, 20_000), (1_000,)), datasets=(20, 2), block=1, title="ICU-Sepsis",
 )  # fmt: skip
 
 CARE, RANDOM = "care pathway", "random MDPs"
@@ -101,7 +101,7 @@ ANYWHERE = (*SURE, *dprl((5, 20)), *rivals((5, 20), (0.002,), (0.01, 0.1)), *LAS
 
 def _random_tasks(quick: bool, seed: int) -> Sequence[Setting]:
     """One task per problem, log size and block of data sets; `quick` takes fewer of each."""
-    problems, sizes, datasets = (3, (20, 100), 10) if quick else (20, (20, 50, 100, 200, 500), 25)
+    problems, sizes, datasets = (3, (20, 100), 4) if quick else (20, (20, 50, 100, 200, 500), 25)
     tasks = [
         task
         for number in range(problems)
@@ -110,7 +110,7 @@ def _random_tasks(quick: bool, seed: int) -> Sequence[Setting]:
     ]
     care = (100,) if quick else (50, 100, 200, 500, 1_000)
     return tasks + [
-        task for n in care for task in blocks({"number": -1, "n": n}, 25 if quick else 500, seed)
+        task for n in care for task in blocks({"number": -1, "n": n}, 10 if quick else 500, seed)
     ]
 
 

@@ -51,11 +51,11 @@ CUT: Final = "terminal"
 
 
 def settings(quick: bool, seed: int) -> Sequence[Setting]:
-    """One task per problem and block of data sets; 400 data sets per problem, 25 if `quick`."""
+    """One task per problem and block of data sets; 400 data sets per problem, 5 if `quick`."""
     return [
         {**task, "problem": name}
         for name, (_, n) in PROBLEMS.items()
-        for task in blocks({"n": n}, 25 if quick else DATASETS, seed)
+        for task in blocks({"n": n}, 5 if quick else DATASETS, seed)
     ]
 
 

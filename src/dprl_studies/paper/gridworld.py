@@ -146,6 +146,6 @@ def figure(rows: Rows) -> Any:
 
 EXPERIMENT = contest(
     "gridworld", "Who finds the four careless cells, and at what risk?", "GridWorld", GRIDS,
-    CONTESTANTS, sizes=((10, 25, 50, 100, 500), (10, 50, 100)), datasets=(500, 25),
+    CONTESTANTS, sizes=((10, 25, 50, 100, 500), (10, 50, 100)), datasets=(500, 10),
     also=bias_and_variance, figure=figure,
 )  # fmt: skip

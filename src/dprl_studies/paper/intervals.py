@@ -42,7 +42,7 @@ FIRST, LOGS, BLOCK, DRAWS, LEVEL, N_MIN = 50_000, 200, 20, 500, 0.95, 20
 
 def settings(quick: bool, seed: int) -> Sequence[Setting]:
     """One task per world and block of logs; `quick` takes fewer logs."""
-    logs, block = (6, 3) if quick else (LOGS, BLOCK)
+    logs, block = (2, 2) if quick else (LOGS, BLOCK)
     begin = FIRST + LOGS * seed
     return [
         {"world": world, "first": begin + i, "last": begin + min(i + block, logs)}

@@ -570,10 +570,13 @@ def test_the_advantage_is_bounded_as_if_all_of_the_rest_had_taken_the_action():
 
 @pytest.mark.slow
 def test_no_false_suggestion_although_sites_hide_actions():
-    """Where no action matters, what is issued from suppressed counts is wrong at most δ often."""
+    """Where no action matters, what is issued from suppressed counts is wrong at most δ often.
+
+    If it were wrong in a third of all cases, this would show 99 times in 100.
+    """
     rng = np.random.default_rng(0)
     wrong = 0
-    for _ in range(400):
+    for _ in range(100):
         sites = []
         schema = dprl.SiteSchema(states=[0, 1], actions=[0, 1, 2], gamma=1.0, value_range=(0, 1))
         for i in range(4):
@@ -586,7 +589,7 @@ def test_no_false_suggestion_although_sites_hide_actions():
         gated = dprl.gate(learner, dprl.merge_evidence(*sites), mode="in-sample", markov=False,
                           delta=0.2)  # fmt: skip
         wrong += bool(gated.certificate.rows)
-    assert wrong <= 400 * 0.2
+    assert wrong <= 100 * 0.2
 
 
 def test_a_policy_of_sites_says_that_it_may_have_seen_a_log(tmp_path):

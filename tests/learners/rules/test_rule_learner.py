@@ -319,12 +319,15 @@ def test_bad_settings_are_refused(name, value):
 
 @pytest.mark.slow
 def test_where_actions_do_nothing_nothing_is_certified():
-    """Actions depend on the features and do nothing: something is certified in about delta."""
+    """Actions depend on the features and do nothing: something is certified in about delta.
+
+    If it were in 40 % of logs, this would show 99 times in 100.
+    """
     issued = 0
-    for seed in range(60):
+    for seed in range(30):
         log, _ = ward(1_000 + seed, n=200, effect=0.0, steps=3)
         issued += bool(dprl.Rules(gamma=0.9, folds=2, splits=1).fit(log).rules)
-    assert issued <= 8  # 3 expected at delta = .05; three standard errors
+    assert issued <= 5  # 1.5 expected at delta = .05; three standard errors
 
 
 def test_no_setting_is_searched_twice(monkeypatch):

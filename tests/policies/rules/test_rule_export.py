@@ -114,7 +114,7 @@ def from_json(ruled, x):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_they_answer_as_the_policy_does(seed):
-    ruled, x = policy(seed), states(50_000, seed)
+    ruled, x = policy(seed), states(20_000, seed)
     right = answers(ruled, x)
     assert len(set(right)) >= 3
     assert from_sql(ruled, x) == right
@@ -123,17 +123,9 @@ def test_they_answer_as_the_policy_does(seed):
     assert from_json(ruled, x) == right
 
 
-@pytest.mark.slow
-def test_they_answer_as_the_policy_does_in_a_million_states():
-    ruled, x = policy(7, 20), states(1_000_000, 7)
-    right = answers(ruled, x)
-    assert from_sql(ruled, x) == right
-    assert from_python(ruled, x) == right
-    assert from_json(ruled, x) == right
-
-
-def test_a_query_reads_a_million_states():
-    ruled, x = policy(5), states(1_000_000, 5)
+def test_a_query_reads_several_groups_of_rows_in_their_order():
+    """DuckDB reads 122,880 rows at once, in several threads; each row is decided on its own."""
+    ruled, x = policy(7, 20), states(300_000, 7)
     assert from_sql(ruled, x) == answers(ruled, x)
 
 

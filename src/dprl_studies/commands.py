@@ -130,9 +130,9 @@ def reproduce(
             result = _run(one, out, quick, seed, workers, cluster, minutes)
             results.append(result)
             if not json:
-                figure = "" if result.note else " and figure"
+                what = " and table" if result.note else ", table and figure"
                 lines = [f"{one.name}: {one.question}", "", str(one.brief(result.summary)), ""]
-                lines += [f"{result.rows:,} rows, table{figure} in {result.folder}", ""]
+                lines += [f"{result.rows:,} rows{what} in {result.folder}", ""]
                 show("\n".join(lines), as_json=False)
             if result.note:
                 complain(f"{one.name} has no figure: {result.note}")

@@ -87,13 +87,14 @@ RISKY_ARMS = contest(
     sizes=SIZES, datasets=(500, 50), title="Risky arms",
 )  # fmt: skip
 
+IN_SEPSIS: tuple[Setting, ...] = (
+    *SURE, *dprl((20, 100)), *rivals((20, 100), (0.001, 0.0001), ()),
+    *({"learner": "CQL", "alpha": a, "gamma": 0.99} for a in (0.01, 0.1)), *LAST,
+)  # fmt: skip
+
 ICU_SEPSIS = contest(
     "icu-sepsis", "Can anybody beat an expert who is nearly as good as the data allow?",
-    "ICU-Sepsis: chance to survive", {"icu sepsis": icu_sepsis},
-    (
-        *SURE, *dprl((20, 100)), *rivals((20, 100), (0.001, 0.0001), ()),
-        *({"learner": "CQL", "alpha": a, "gamma": 0.99} for a in (0.01, 0.1)), *LAST,
-    ),
+    "ICU-Sepsis: chance to survive", {"icu sepsis": icu_sepsis}, IN_SEPSIS,
     sizes=((1_000, 5_000, 20_000), (1_000,)), datasets=(20, 4), block=1, title="ICU-Sepsis",
 )  # fmt: skip
 
@@ -110,7 +111,7 @@ def _random_tasks(quick: bool, seed: int) -> Sequence[Setting]:
         task
         for number in range(1_000 * seed, 1_000 * seed + problems)
         for n in sizes
-        for task in blocks({"number": number, "n": n}, datasets, seed)
+        for task in blocks({"number": number, "n": n}, datasets, seed, 5)
     ]
     care = (100,) if quick else (50, 100, 200, 500, 1_000)
     tasks += [

@@ -621,4 +621,12 @@ def contest(
             against_n, summary=summary, titles={problem: title or problem for problem in problems}
         ),
     }
-    return Experiment(name=name, question=question, summary=summary, brief=pivot, **(asked | other))
+
+    def told(rows: Rows, facts: dict[str, Any]) -> str:
+        from dprl_studies.paper.told import page  # it imports this module
+
+        return page(rows, facts, title or caption, summary)
+
+    return Experiment(
+        name=name, question=question, summary=summary, brief=pivot, page=told, **(asked | other)
+    )

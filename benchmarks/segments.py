@@ -10,9 +10,9 @@ exact values. Written is the share of the way from usual practice to the best po
 * deaths: the same, but .15 of the pairs end it with probability .5, and pay nothing.
 * likely goals, goals: the same, but .1 of the pairs end it with probability .8 or 1, and pay 5.
 
-end, text: as `DPRLDiscrete` has them. no END: *end* without the segments that reach no further
-decision point. shrunk: *end*, with the share and the reward of such segments of each pair moved
-towards those of all allowed pairs of its state, as if n_min segments of the state were added.
+end, text, printed: as `DPRLDiscrete` has them. no END: *end* without the segments that reach no
+further decision point. shrunk: *end*, with the share and the reward of such segments of each pair
+moved towards those of all allowed pairs of its state, as if n_min segments of the state were added.
 fitted: the same, with as many segments as the spread of these shares within the states of the log
 asks for (moments).
 """
@@ -33,7 +33,7 @@ from dprl.logs.source import as_source
 from dprl.planning.iteration import policy_iteration
 from dprl.planning.semi_mdp import RULES, build_semi_mdp
 
-RULES["no END"] = (False, True)
+RULES["no END"] = (False, True, False)
 SIZES = ((100, 5), (200, 20))
 WORLDS = {
     "random": (0.0, 0.0, 0.0),

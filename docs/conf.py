@@ -35,7 +35,7 @@ extensions = [
     "formulas",
     "names",
 ]
-exclude_patterns = ["_build", "_drawings", "benchmarks/*.md"]
+exclude_patterns = ["_build", "_drawings", "benchmarks/*.md", "findings/*.md"]
 
 html_theme = "furo"
 html_title = "dprl"

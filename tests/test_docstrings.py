@@ -9,6 +9,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -116,3 +117,17 @@ def test_an_argument_is_described_by_a_whole_phrase(place: str) -> None:
                 text = line.partition(": ")[2] or line.strip()
                 assert not re.match(r"(Of|Whose|And|In) \S+( \S+){0,2}\.$", text), line
                 assert not re.search(r"\bone (entry|number|row) an? \w+", text, re.IGNORECASE), line
+
+
+def listed():
+    """What docs/api.md lists: the objects behind its names."""
+    text = (Path(__file__).parent.parent / "docs" / "api.md").read_text()
+    for name in re.findall(r"^\.\. auto(?:class|function|exception):: (\S+)$", text, re.MULTILINE):
+        package, _, last = name.rpartition(".")
+        yield getattr(importlib.import_module(package), last)
+
+
+def test_the_api_page_lists_every_public_name():
+    known = {id(thing) for thing in listed()}
+    assert [name for name, thing in PUBLIC.items() if id(thing) not in known] == []
+    assert {id(getattr(dprl, n)) for n in dprl.__all__ if n.endswith(("Warning", "Error"))} <= known

@@ -18,12 +18,15 @@ from dprl._core.lazy import alias, attach
 from dprl._core.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
+    from dprl import atari as atari
+    from dprl import baselines as baselines
     from dprl import certificate as certificate
     from dprl import envs as envs
+    from dprl import events as events
+    from dprl import figures as figures
+    from dprl import icu as icu
+    from dprl import stats as stats
     from dprl._core.table import Table as Table
-    from dprl.apps import figures as figures
     from dprl.apps.reports._report import report as report
     from dprl.apps.study import Study as Study
     from dprl.apps.study import study as study
@@ -43,7 +46,6 @@ if TYPE_CHECKING:
     from dprl.errors import PolicyError as PolicyError
     from dprl.errors import PrecisionWarning as PrecisionWarning
     from dprl.errors import StateWarning as StateWarning
-    from dprl.evaluation import stats as stats
     from dprl.evaluation._compare import Comparison as Comparison
     from dprl.evaluation._compare import compare as compare
     from dprl.evaluation._evaluate import evaluate as evaluate
@@ -58,13 +60,11 @@ if TYPE_CHECKING:
     from dprl.evidence.sites.evidence import SiteEvidence as SiteEvidence
     from dprl.evidence.sites.evidence import SiteSchema as SiteSchema
     from dprl.evidence.sites.evidence import merge_evidence as merge_evidence
-    from dprl.learners import baselines as baselines
     from dprl.learners.confident import Confident as Confident
     from dprl.learners.continuous import DPRLContinuous as DPRLContinuous
     from dprl.learners.discrete import DPRLDiscrete as DPRLDiscrete
     from dprl.learners.rules.held_out import narrow as narrow
     from dprl.learners.rules.learner import Rules as Rules
-    from dprl.logs import events as events
     from dprl.logs._io import check as check
     from dprl.logs._io import from_arrays as from_arrays
     from dprl.logs._io import from_frame as from_frame
@@ -98,9 +98,6 @@ if TYPE_CHECKING:
     from dprl.policies.rules.policy import RulePolicy as RulePolicy
     from dprl.policies.stochastic import StochasticPolicy as StochasticPolicy
     from dprl.policies.table import TablePolicy as TablePolicy
-
-    atari: ModuleType
-    icu: ModuleType
 
 _OTHER_NAMES = {
     "dprl.atari": "dprl_studies.atari",

@@ -130,9 +130,12 @@ def reproduce(
             result = _run(one, out, quick, seed, workers, cluster, minutes)
             results.append(result)
             if not json:
+                what = " and table" if result.note else ", table and figure"
                 lines = [f"{one.name}: {one.question}", "", str(one.brief(result.summary)), ""]
-                lines += [f"{result.rows:,} rows, table and figure in {result.folder}", ""]
+                lines += [f"{result.rows:,} rows{what} in {result.folder}", ""]
                 show("\n".join(lines), as_json=False)
+            if result.note:
+                complain(f"{one.name} has no figure: {result.note}")
     if json:
         facts: list[dict[str, Any]] = [
             {"name": r.name, "folder": str(r.folder), "rows": r.rows,

@@ -9,10 +9,10 @@ task and of the code. So an interrupted run continues with the tasks that are mi
 change of the code it starts again from the beginning. At the end all rows are joined in the order
 of the settings. Files in the folder OUT of an experiment:
 
-    OUT/rows.parquet      all rows, with their settings and seeds
+    OUT/rows.parquet      all rows, with their settings and seeds, and a digest of the code
     OUT/summary.csv, .md  the table
-    OUT/figure.png, .svg  the figure
-    OUT/settings.json     the settings, and the versions of dprl and numpy that were used
+    OUT/figure.png, .svg  the figure, where matplotlib is installed
+    OUT/settings.json     the settings, the versions of dprl and numpy, and the whole digest
     OUT/page.md           the page of the docs, if the experiment has one
     OUT/parts/            the rows of each task
 """
@@ -111,6 +111,7 @@ class Result:
         rows: Number of rows of all tasks together.
         summary: The table that people read.
         files: Paths of the files written: rows, summary, settings and figure.
+        note: What was left out, and why; '' where nothing was. Default ''.
 
     Example:
         >>> folder = Path("results")
@@ -124,6 +125,7 @@ class Result:
     rows: int
     summary: Table
     files: tuple[Path, ...]
+    note: str = ""
 
 
 def by(rows: Rows, *names: str) -> Iterator[tuple[tuple[Any, ...], Rows]]:
@@ -234,8 +236,8 @@ def reproduce(
     Raises:
         ParameterError: `workers`, `minutes` or `seed` is outside its range, or `minutes` is given
             with a cluster.
-        PackageError: matplotlib, which draws the figure, is not installed; or `cluster` is given
-            and Dask is not.
+        PackageError: `cluster` is given and Dask is not installed. Without matplotlib there is no
+            figure, and the result says so.
         ClusterError: The cluster cannot do the work.
 
     Example:
@@ -269,7 +271,7 @@ def reproduce(
             )
     check_seed(seed)
     check_target(*(folder / name for name in RESULTS))
-    plot.ready()  # checked before hours of work, not after
+    undrawn = plot.lacking()
     settings = list(experiment.settings(quick, seed))
     parts = folder / "parts"
     parts.mkdir(parents=True, exist_ok=True)
@@ -287,8 +289,9 @@ def reproduce(
     settings, files = [settings[i] for i in done], [files[i] for i in done]
     rows = read_rows(files)
     table = experiment.summary(rows)
-    written = _write(experiment, folder, settings, rows, table, {"quick": quick, "seed": seed})
-    return Result(experiment.name, folder, len(next(iter(rows.values()))), table, written)
+    written = _write(experiment, folder, settings, rows, table, {"quick": quick, "seed": seed},
+                     figures=not undrawn)  # fmt: skip
+    return Result(experiment.name, folder, len(next(iter(rows.values()))), table, written, undrawn)
 
 
 def _go_with_parent() -> None:
@@ -385,10 +388,11 @@ def _write(
     rows: Rows,
     table: Table,
     asked: Mapping[str, Any],
+    figures: bool,
 ) -> tuple[Path, ...]:
     """Write all files of an experiment; `asked` goes to settings.json. Returns the paths."""
     with together():
-        return _write_all(experiment, folder, settings, rows, table, asked)
+        return _write_all(experiment, folder, settings, rows, table, asked, figures)
 
 
 def _write_all(
@@ -398,22 +402,32 @@ def _write_all(
     rows: Rows,
     table: Table,
     asked: Mapping[str, Any],
+    figures: bool,
 ) -> tuple[Path, ...]:
     paths = tuple(folder / name for name in RESULTS)
-    columns = list(rows)
+    columns, code = list(rows), source_digest()
     write_rows(
-        [dict(zip(columns, row, strict=True)) for row in zip(*rows.values(), strict=True)], paths[0]
+        [
+            dict(zip(columns, row, strict=True)) | {"code": code[:16]}
+            for row in zip(*rows.values(), strict=True)
+        ],
+        paths[0],
     )
     _write_text(paths[1], _csv(table))
     _write_text(paths[2], table.to_markdown())
     facts = {"experiment": experiment.name, "question": experiment.question, **asked,
-             "dprl": __version__, "code": source_digest(), "numpy": np.__version__,
+             "dprl": __version__, "code": code, "numpy": np.__version__,
              "tasks": settings}  # fmt: skip
     _write_text(paths[3], json.dumps(facts, indent=1) + "\n")
-    with plot.look():
-        figure = experiment.figure(rows)
-        for path in paths[4:]:
-            plot.save(figure, path)
+    if figures:
+        with plot.look():
+            figure = experiment.figure(rows)
+            for path in paths[4:]:
+                plot.save(figure, path)
+    else:
+        for path in paths[4:]:  # an older one would be of other rows
+            path.unlink(missing_ok=True)
+        paths = paths[:4]
     if experiment.page is not None:
         paths = (*paths, folder / PAGE)
         _write_text(paths[-1], experiment.page(rows, facts))

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,11 +20,21 @@ import pytest
 
 import dprl
 from dprl._core import plot
+from dprl._core.cluster import source_digest
 from dprl._core.table import Table
+from dprl.evaluation import stats
 from dprl.logs.reading.tables import read_rows, write_rows
 from dprl_studies.harness import Experiment, reproduce
 from dprl_studies.paper import EXPERIMENTS, experiment, names
-from dprl_studies.paper.contest import blocks, label
+from dprl_studies.paper.contest import (
+    MOST,
+    against_n,
+    blocks,
+    compete,
+    label,
+    made_of,
+    summarise,
+)
 
 
 def toy_settings(quick, seed):
@@ -73,6 +84,8 @@ def test_files_and_rows(tmp_path):
     facts = json.loads((tmp_path / "a" / "settings.json").read_text())
     assert facts["dprl"] == dprl.__version__
     assert facts["tasks"] == toy_settings(False, 0)
+    assert facts["code"] == source_digest()
+    assert set(rows["code"].tolist()) == {source_digest()[:16]}
     assert (tmp_path / "a" / "summary.csv").read_text().startswith("tasks,mean\n6,")
 
 
@@ -129,6 +142,8 @@ def test_labels():
     assert label({"learner": "DPRL", "n_min": 5, "contrast": False}) == "DPRL paper, n_min 5"
     assert label({"learner": "CQL", "alpha": 0.1}) == "CQL, alpha 0.1"
     assert label({"learner": "BC"}) == "BC"
+    known = {"learner": "SPIBB", "n_min": 5, "behavior": "true"}
+    assert label(known) == "SPIBB, n_min 5, behavior true"
 
 
 def test_unknown_experiment():
@@ -264,7 +279,8 @@ def test_quick_versions_are_quick_and_draw(name, tmp_path):
 def test_lines_of_the_rule_panel_can_be_told_apart():
     from dprl_studies.paper.gridworld import N_MIN, _draw_rule
 
-    names = [f"DPRL {rule}, n_min {n}" for rule in ("contrast", "paper") for n in N_MIN]
+    rules = ("DPRL contrast", "DPRL paper", "PQI")
+    names = [f"{rule}, n_min {n}" for rule in rules for n in N_MIN]
     rows = {
         "problem": np.array(["rooms"] * len(names)), "n": np.full(len(names), 50),
         "contestant": np.array(names), "careless_found": np.ones(len(names)),
@@ -274,9 +290,113 @@ def test_lines_of_the_rule_panel_can_be_told_apart():
         _, axes = plot.grid(1, 1)
         _draw_rule(axes[0, 0], rows, "rooms", 50)
     lines = axes[0, 0].lines
-    assert len(lines) == 4
+    assert len(lines) == 6
     looks = [(line.get_color(), line._dash_pattern, line.get_marker()) for line in lines]
-    assert len({str(look[:2]) for look in looks}) == 4
-    assert len({marker for *_, marker in looks}) == 4
+    assert len({str(look[:2]) for look in looks}) == 6
+    assert len({marker for *_, marker in looks}) == 6
     places = [tuple(line.get_xdata()) for line in lines]  # equal values do not hide each other
-    assert len(set(places)) == 4
+    assert len(set(places)) == 6
+
+
+CONTESTS = ("forest", "risky-arms", "gridworld", "icu-sepsis", "random-mdps")
+
+
+@pytest.mark.parametrize("name", CONTESTS)
+def test_rivals_enter_every_contest_with_both_behaviours(name):
+    """Who defers gets the true behaviour when it is judged; SPIBB gets it, too."""
+    from dprl_studies.paper import contests, gridworld
+
+    entered = {
+        "forest": contests.IN_FOREST, "risky-arms": contests.IN_FOREST,
+        "gridworld": gridworld.CONTESTANTS, "icu-sepsis": contests.IN_SEPSIS,
+        "random-mdps": contests.ANYWHERE,
+    }[name]  # fmt: skip
+    run = experiment(name).run
+    assert getattr(run, "keywords", {"contestants": contests.ANYWHERE})["contestants"] == entered
+    labels = [label(c) for c in entered]
+    assert len(set(labels)) == len(labels)
+    rivals = [x for x in labels if "SPIBB" in x]
+    plain = {x for x in rivals if not x.endswith(", behavior true")}
+    assert {f"{x}, behavior true" for x in plain} == set(rivals) - plain
+    assert len([x for x in plain if x.startswith("Soft-SPIBB")]) == 3
+
+
+def test_what_each_rival_is_given():
+    """The true behaviour, or an estimate; and PQI's threshold as a number of visits."""
+    from dprl.learners.baselines import PQI, SPIBB, SoftSPIBB
+
+    mdp = dprl.envs.risky_arms()
+    log = mdp.sample(300, seed=4)
+    entered = [
+        {"learner": "SPIBB", "n_min": 9}, {"learner": "SPIBB", "n_min": 9, "behavior": "true"},
+        {"learner": "Soft-SPIBB", "epsilon": 0.5, "behavior": "true"},
+        {"learner": "PQI", "n_min": 9},
+    ]  # fmt: skip
+    answers = compete(mdp, log, entered)
+    learners = [
+        SPIBB(n_min=9, gamma=0.99), SPIBB(n_min=9, gamma=0.99, behavior=mdp.behavior),
+        SoftSPIBB(epsilon=0.5, gamma=0.99, behavior=mdp.behavior),
+        PQI(b=9 / log.n_steps, gamma=0.99),
+    ]  # fmt: skip
+    for (pi, _), learner in zip(answers, learners, strict=True):
+        assert pi == pytest.approx(mdp._matrix(learner.fit(log)))
+    assert not np.allclose(answers[0][0], answers[1][0])
+    notes, n = answers[3][1], np.zeros((len(mdp.states), len(mdp.actions)))
+    np.add.at(n, (log.codes(), log.action), 1)
+    assert (notes["pairs"] == (n >= 9)).all()
+    assert ((notes["choice"] < 0) == ~(n >= 9).any(axis=1)).all()
+
+
+def contest_rows(n_logs, contestants, seed=7):
+    """Rows of contestants on one problem whose values are drawn; the best policy is worth .7."""
+    rng = np.random.default_rng(seed)
+    values = np.where(rng.random((len(contestants), n_logs)) < 0.1, 0.3, 0.7)
+    shape = len(contestants) * n_logs
+    return {
+        "problem": np.array(["forest"] * shape), "n": np.full(shape, 50),
+        "seed": np.full(shape, seed), "contestant": np.repeat(contestants, n_logs),
+        "value": values.ravel(), "behavior": np.full(shape, 0.5), "best": np.full(shape, 0.7),
+    }  # fmt: skip
+
+
+def test_bands_are_intervals_over_logs_and_stay_below_the_best_policy():
+    """Two standard errors of a CVaR reached beyond what any policy can be worth."""
+    rows = contest_rows(100, ["BC"])
+    [line] = summarise(rows, "Forest", seed=3)
+    for name, statistic in (("mean", stats.mean), ("cvar", stats.cvar)):
+        ends = stats.interval(rows["value"], statistic, seed=3, repeats=400)
+        assert (line[f"{name}_low"], line[f"{name}_high"]) == ends
+        assert 0.3 <= line[f"{name}_low"] <= line[name] <= line[f"{name}_high"] <= line["best"]
+
+
+def test_figures_say_what_they_show_and_have_few_lines():
+    names = [f"{a}, n_min {n}" for a in ("DPRL contrast", "SPIBB") for n in (1, 5, 20)]
+    names += [f"{a}, n_min 20" for a in "ABCDEFGH"]
+    rows = contest_rows(60, names)
+    figure = against_n(rows, partial(summarise, caption="Forest"), {"forest": "Forest"})
+    large, small = figure.axes[:2], figure.axes[2:]
+    drawn = [[line.get_label() for line in axis.get_lines() if line.get_marker() != "None"]
+             for axis in figure.axes]  # fmt: skip
+    assert drawn[0] == drawn[1]
+    assert len(drawn[0]) == MOST
+    assert {"DPRL contrast, n_min 20", "SPIBB, n_min 20"} <= set(drawn[0])
+    assert sorted(name for axis in drawn[2:] for name in axis) == sorted(
+        names
+    )  # nobody is left out below
+    for axis in [*large, *(axis for axis in small if axis.get_visible())]:
+        across = {line.get_ydata()[0] for line in axis.get_lines() if line.get_marker() == "None"}
+        assert across == {0.5, 0.7}
+    caption = figure.get_supxlabel()
+    assert "percentile intervals" in caption
+    assert "60 logs a point, seed 7" in caption
+    assert "the mean of the worst 3 logs. A quick look" in caption
+    assert "quick" not in made_of(contest_rows(500, ["BC"]))
+
+
+def test_tasks_come_in_an_order_in_which_a_part_of_them_is_of_all_sizes():
+    tasks = experiment("gridworld").settings(False, 33)
+    part = tasks[: len(tasks) // 20]
+    assert {(t["grid"], t["n"]) for t in part} == {(t["grid"], t["n"]) for t in tasks}
+    assert {t["first"] for t in part} == {0}
+    problems = {t["number"] for t in experiment("random-mdps").settings(False, 33)}
+    assert problems == {-1, *range(33_000, 33_020)}  # another seed has other problems

@@ -118,7 +118,8 @@ def rows_without_costs():
                "train_patients", "test_patients", "usual", "bolus_cost",
                "vasopressor_cost")  # fmt: skip
     rows = {name: np.array([0.0]) for name in numbers}
-    return {**rows, "contestant": np.array(["behaviour"]), "simulated": np.array([False])}
+    names = np.array(["behaviour"])
+    return {**rows, "contestant": names, "learner": names, "simulated": np.array([False])}
 
 
 def test_few_patients_are_said_to_show_nothing(ran):
@@ -134,6 +135,25 @@ def test_splits_are_a_quarter_a_quarter_and_a_half(ran):
     step = np.arange(data.test.n_steps) - np.repeat(data.test.starts[:-1], data.test.lengths)
     G = np.add.reduceat(data.test.reward * study.GAMMA**step, data.test.starts[:-1])
     assert study._mean_return(data.test) == pytest.approx(G.mean())
+
+
+def test_the_papers_own_rule_is_a_contestant_with_the_papers_settings():
+    mine = [c for c in study.CONTESTANTS if c["learner"] == "DPRL paper"]
+    made = [study.learner(c, 1000, False, 0) for c in mine]
+    assert [(m.n_min, m.radius, m.contrast, m.visits, m.plan) for m in made] == [
+        (n, 10.0, False, "all", False) for n in (10, 30, 50)
+    ]
+    ours = study.learner({"learner": "DPRL", "n_min": 10}, 1000, False, 0)
+    assert (ours.contrast, ours.visits) == (True, "first")
+
+
+def test_without_torch_the_study_goes_on_without_cql_and_says_so(monkeypatch):
+    about = {"stays": "x", "digest": "x", "simulated": False, "costs": None}
+    whole = [t["contestant"]["learner"] for t in study.settings(False, 0, **about)]
+    monkeypatch.setattr(study, "find_spec", lambda name: None)
+    left = [t["contestant"]["learner"] for t in study.settings(False, 0, **about)]
+    assert [name for name in whole if name != "CQL"] == left
+    assert "CQL was left out: it needs torch" in study.summary(rows_without_costs()).note
 
 
 def test_every_contestant_can_be_made():

@@ -164,9 +164,12 @@ def semi_mdp(
 
 
 def semi_mdp_of_first_visits(
-    episodes: Sequence[Episode], gamma: float, allowed: Allowed
+    episodes: Sequence[Episode], gamma: float, allowed: Allowed, beyond: int = 0
 ) -> tuple[dict[Pair, float], dict[Pair, NextWeights], dict[Pair, int]]:
-    """R, D and the number of segments, as Section 4 says it: from one first visit to the next."""
+    """R, D and the number of segments, as Section 4 says it: from one first visit to the next.
+
+    With beyond=1 the reward at the end is part of a segment, too, as the pseudocode has it.
+    """
     ways: dict[Pair, list[tuple[float, int, Label]]] = {
         (s, a): [] for s in allowed for a in allowed[s]
     }
@@ -178,7 +181,7 @@ def semi_mdp_of_first_visits(
         for t, stop in itertools.pairwise(met):
             s, a, _ = episode[t]
             if a in allowed[s]:
-                earned = sum(gamma ** (u - t) * episode[u][2] for u in range(t, stop))
+                earned = sum(gamma ** (u - t) * episode[u][2] for u in range(t, stop + beyond))
                 ways[s, a].append((earned, stop - t, episode[stop][0]))
     R = {pair: sum(w[0] for w in found) / max(len(found), 1) for pair, found in ways.items()}
     D: dict[Pair, NextWeights] = {pair: {} for pair in ways}
@@ -267,7 +270,7 @@ def fit(
         if segments == "end":
             R, D = semi_mdp(episodes, gamma, may, visits)
         else:
-            R, D, _ = semi_mdp_of_first_visits(episodes, gamma, may)
+            R, D, _ = semi_mdp_of_first_visits(episodes, gamma, may, int(segments == "printed"))
         return policy_iteration(R, D, may, ev.Q)
     choice = greedy(ev.Q, may)
     return choice, {s: ev.Q[s, a] for s, a in choice.items()}

@@ -22,7 +22,12 @@ def test_dprl(kind, held, tmp_path):
     source = held(log)
     assert source.digest() == log.digest()
     for cut in treatments(kind):
-        for settings in ({}, {"segments": "text"}, {"plan": False, "visits": "all"}):
+        for settings in (
+            {},
+            {"segments": "text"},
+            {"segments": "printed"},
+            {"plan": False, "visits": "all"},
+        ):
             learner = dprl.DPRLDiscrete(n_min=4, gamma=0.9, cut=cut, **settings)
             one = learner.fit(log)
             assert one.allowed.any()
@@ -79,7 +84,7 @@ def test_sites_that_suppress_nothing(kind, plan):
     assert there.provenance["luck"] == {"skipped": "the rows of the sites are not here"}
     if plan:
         with pytest.raises(dprl.ParameterError, match="sites count what follows"):
-            dprl.DPRLDiscrete(n_min=4, gamma=0.9, segments="text").fit(counted)
+            dprl.DPRLDiscrete(n_min=4, gamma=0.9, segments="printed").fit(counted)
 
 
 @pytest.mark.slow

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from dprl._core.disk import replacing
 from dprl._core.optional import needed
-from dprl.errors import ParameterError
+from dprl.errors import PackageError, ParameterError
 
 PALETTE = {
     "DPRL contrast": "#0072b2",
     "DPRL paper": "#56b4e9",
     "DPRL gate": "#e69f00",
     "SPIBB": "#d55e00",
+    "Soft-SPIBB": "#8c564b",
     "PQI": "#009e73",
     "CQL": "#cc79a7",
     "BC": "#777777",
@@ -37,6 +37,15 @@ def _pyplot() -> Any:
 def ready() -> None:
     """Refuse now if figures cannot be drawn later (matplotlib is missing)."""
     _pyplot()
+
+
+def lacking() -> str:
+    """Why figures cannot be drawn here and what to install; '' where they can."""
+    try:
+        ready()
+    except PackageError as error:
+        return f"{error.what} {error.do}"
+    return ""
 
 
 def box(corner: tuple[float, float], width: float, height: float, colour: str) -> Any:
@@ -97,13 +106,26 @@ def style(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     return styles
 
 
+def blank(width: float, height: float) -> Any:
+    """A figure without panels, in inches, to be divided into parts."""
+    plt = _pyplot()
+    figure = plt.figure(figsize=(width, height), layout="constrained")
+    plt.close(figure)
+    return figure
+
+
 def curve(
-    axis: Any, x: ArrayLike, y: ArrayLike, error: ArrayLike, label: str, look: Mapping[str, Any]
+    axis: Any,
+    x: ArrayLike,
+    y: ArrayLike,
+    low: ArrayLike,
+    high: ArrayLike,
+    label: str,
+    look: Mapping[str, Any],
 ) -> None:
-    """A line with a band of two standard errors."""
-    x, y, error = (np.asarray(v, np.float64) for v in (x, y, error))
+    """A line with a band from low to high."""
     axis.plot(x, y, label=label, **look)
-    axis.fill_between(x, y - 2 * error, y + 2 * error, color=look["color"], alpha=0.12, linewidth=0)
+    axis.fill_between(x, low, high, color=look["color"], alpha=0.12, linewidth=0)
 
 
 def reference(axis: Any, value: float, label: str) -> None:

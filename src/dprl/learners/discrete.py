@@ -4,8 +4,8 @@ Algorithm 1, discrete states: evidence → allowed pairs (Eq. 1) → elevated se
 policy iteration over it → a policy that acts at decision points and defers everywhere else.
 
 Departures from the paper: `contrast` (see `dprl.evidence.decision_points`), the repaired segments
-(`segments="text"` is the paper's text; see `dprl.planning.semi_mdp`), and a stated treatment of cut
-episodes (see `dprl.logs.censoring`).
+(`segments="text"` and `"printed"` are the paper's; see `dprl.planning.semi_mdp`), and a stated
+treatment of cut episodes (see `dprl.logs.censoring`).
 """
 
 from __future__ import annotations
@@ -70,6 +70,9 @@ class DPRLDiscrete:
         segments: How the plan reads Algorithm 2. "end" (the default): what follows the last
             decision point counts, and ends in a state of value 0. "text" (the paper's Section 4):
             only between first visits of states; what follows the last decision point is dropped.
+            "printed" (the pseudocode of the appendix, for comparison only): the same, and the
+            reward at the next decision point counts twice. The values of the last two only rank
+            actions; the values that the policy states are then mean returns.
 
     Raises:
         ParameterError: If a setting is outside its range.
@@ -242,7 +245,8 @@ class DPRLDiscrete:
 
         Returns:
             int32 (S,), the code of the chosen action, -1 for DEFER; and float64 (S, A), the planned
-            values, NaN for pairs that may not be chosen.
+            values, NaN for pairs that may not be chosen. They are mean returns where the plan's
+            own are no values: without a plan, and where segments are not those of "end".
 
         Example:
             >>> import dprl
@@ -264,7 +268,7 @@ class DPRLDiscrete:
             pairs, semi, result = _plan(source, counted, pairs, progress, self.segments)
             choice[:], planned[:] = -1, np.nan
             choice[semi.points] = semi.action[result.rows]
-            planned[pairs] = result.q
+            planned[pairs] = result.q if self.segments == "end" else Q[pairs]
         return choice, planned
 
 

@@ -20,8 +20,9 @@ last bit: `SegmentsOf` is the statistic of them (`dprl.logs.source`).
 begin and end at first visits of states, and those that reach no further decision point are left out
 of sums and counts. A pair without any has an empty row of value 0.
 
-Departures from the paper's pseudocode, which overwrites the set of decision points, counts the
-reward at t' twice and drops the reward after the last decision point: see the docs' table.
+**As the pseudocode of the appendix is printed** (`segments="printed"`, for comparison only): the
+same, but the set of decision points is replaced, episode by episode, by those of the episode, and
+the reward at t' belongs to the segment that ends there, too, so that it counts twice.
 """
 
 from __future__ import annotations
@@ -42,9 +43,13 @@ from dprl.logs.log import Label, Log
 from dprl.logs.returns import powers
 from dprl.logs.source import Chunk, Share, Source
 
-RULES: dict[str, tuple[bool, bool]] = {"end": (False, False), "text": (True, True)}
-"""Reading of Algorithm 2 → whether only first visits begin and end segments, and whether those that
-reach no further decision point are dropped."""
+RULES: dict[str, tuple[bool, bool, bool]] = {
+    "end": (False, False, False),
+    "text": (True, True, False),
+    "printed": (True, True, True),
+}
+"""Reading of Algorithm 2 → whether only first visits begin and end segments, whether those that
+reach no further decision point are dropped, and whether the reward where one ends is part of it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +101,7 @@ def _scatter(
     first: NDArray[np.bool_],
     only_first: bool,
     drop: bool,
+    twice: bool,
     gamma: float,
     point: NDArray[np.int32],
     row: NDArray[np.int32],
@@ -107,6 +113,7 @@ def _scatter(
 
     first (N,): first visits; with only_first no other row begins or ends a segment. drop: whether a
         segment that reaches no decision point counts for nothing; it keeps its place, reward 0.
+    twice: whether the reward at the decision point where a segment ends is part of it, too.
     point (S,): number of the decision point, or -1. row (S, A): number of an allowed pair; for any
         other pair, the number of allowed pairs.
     rows (rows,): next free place of each row in `segments` and `rewards`.
@@ -135,7 +142,7 @@ def _scatter(
             written += (r != none) & counted[t]
             end = p if p >= 0 else end
             at = t if p >= 0 else at
-            total = 0.0 if p >= 0 else total
+            total = (reward[t] if twice else 0.0) if p >= 0 else total
         for i in range(written):
             r = whence[i]
             place = rows[r]
@@ -313,7 +320,7 @@ def count_segments(
         fixed: Discounts as whole numbers, from `discounts`.
         segments: Where segments begin and end, and which count: a key of `RULES`. Default "end".
     """
-    only_first, drop = RULES[segments]
+    only_first, drop, twice = RULES[segments]
     points, pairs = np.flatnonzero(allowed.any(axis=1)), np.flatnonzero(allowed)
     point, row = _numbered(points, allowed)
 
@@ -327,8 +334,8 @@ def count_segments(
     def scatter(first: int, last: int) -> None:
         _scatter(
             log.starts[first : last + 1], log.codes(), log.action, log.reward, occurrences.counted,
-            occurrences.first, only_first, drop, gamma, point, row, place_of[first, last].copy(),
-            found, rewards,
+            occurrences.first, only_first, drop, twice, gamma, point, row,
+            place_of[first, last].copy(), found, rewards,
         )  # fmt: skip
 
     in_parts(scatter, list(occurrences.ranges))
@@ -419,7 +426,7 @@ def build_semi_mdp(
         allowed: bool (S, A), the pairs that may be chosen.
         progress: Called with the share that is done. Default None.
         moved: Other actions for its rows. Default None: those of the log.
-        segments: "end" or "text", where segments begin and end. Default "end".
+        segments: "end", "text" or "printed": where segments begin and end. Default "end".
 
     Returns:
         The semi-MDP; without decision points if no pair is allowed.
@@ -471,7 +478,7 @@ def segments_of(
     begin = np.concatenate(([0], np.cumsum(n))).astype(np.int64)
     segments, rewards = np.empty((begin[-1], 2), np.int32), np.empty(begin[-1])
     _scatter(
-        log.starts, log.codes(), log.action, log.reward, counted, counted, False, False, gamma,
-        point, row, begin[:-1].copy(), segments, rewards,
+        log.starts, log.codes(), log.action, log.reward, counted, counted, False, False, False,
+        gamma, point, row, begin[:-1].copy(), segments, rewards,
     )  # fmt: skip
     return segments, rewards, begin

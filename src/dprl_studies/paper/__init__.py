@@ -59,9 +59,6 @@ EXPERIMENTS = {
         "contests", "Who is fooled by arms that only look good by luck.", maker="RISKY_ARMS",
     ),
     "gridworld": Entry("gridworld", "Who finds the cells where an expert is careless."),
-    "behavior": Entry(
-        "contests", "What SPIBB loses when the behaviour must be estimated.", maker="BEHAVIOR",
-    ),
     "bounds": Entry("bounds", "Which of the published guarantees says anything at all."),
     "coverage": Entry("coverage", "How often certificates hold, and what they are worth."),
     "icu-sepsis": Entry(

@@ -9,6 +9,7 @@ contestants.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from dprl.certificate._gate import gate
 from dprl.evaluation import stats
 from dprl.evidence.counts import Counted, Counts, count_source
 from dprl.evidence.decision_points import allowed
-from dprl.learners.baselines import BC, CQL, PQI, RL, SPIBB
+from dprl.learners.baselines import BC, CQL, PQI, RL, SPIBB, SoftSPIBB
 from dprl.learners.confident import Confident
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs.censoring import treat_cut
@@ -125,8 +126,9 @@ def compete(
     Returns:
         For each contestant π, float64 (S, A), and notes: `points` is the number of states in which
         the policy names an action, `changes` how many of these differ from the usual action (both
-        0 for learners that never defer). Notes of DPRL also hold `pairs`, bool (S, A), the allowed
-        pairs, and `choice`, int64 (S,), the chosen action or -1.
+        0 for learners that never defer). Notes of DPRL, and of PQI with a threshold n_min on its
+        counts, also hold `pairs`, bool (S, A), the allowed pairs, and `choice`, int64 (S,), the
+        chosen action or -1.
 
     Raises:
         ValueError: A contestant names an unknown learner.
@@ -183,12 +185,20 @@ def compete(
                 pi = BC().plan(model)
             case "RL":
                 pi = RL(cut=CUT, **options).plan(model)
-            case "SPIBB":
+            case "SPIBB" | "Soft-SPIBB" as name:
                 if options.pop("behavior", None) == "true":
                     options["behavior"] = mdp.behavior
-                pi = SPIBB(cut=CUT, **options).plan(model)
+                rival = SPIBB if name == "SPIBB" else SoftSPIBB
+                pi = rival(cut=CUT, **options).plan(model)
             case "PQI":
+                passes = None
+                if "n_min" in options:  # the filter n / |D| >= b with b = n_min / |D|
+                    passes = model.n >= options["n_min"]
+                    options["b"] = min(1.0, options.pop("n_min") / max(int(model.n.sum()), 1))
                 pi = PQI(cut=CUT, **options).plan(model)
+                if passes is not None:
+                    choice = np.where(passes.any(axis=1), pi.argmax(axis=1), -1)
+                    notes |= {"pairs": passes, "choice": choice}
             case "CQL":
                 pi = CQL(cut=CUT, **options).plan(model)
             case other:
@@ -218,8 +228,8 @@ def rows_of(
         also: A function (problem, notes of a contestant) → more columns. Default: no more columns.
 
     Returns:
-        The rows: problem, n, data set, contestant, the exact value of its policy and of usual
-        practice, and the numbers of decision points and changes.
+        The rows: problem, n, data set, seed, contestant, the exact value of its policy, of usual
+        practice and of the best policy, and the numbers of decision points and changes.
 
     Example:
         >>> from dprl.envs import forest
@@ -228,6 +238,7 @@ def rows_of(
         [(0, 'BC'), (1, 'BC')]
     """
     behavior, rows = mdp.value(), []
+    best = mdp.value(np.eye(len(mdp.actions))[mdp.optimal[1]])
     for dataset in range(setting["first"], setting["last"]):
         log = treat_cut(mdp.sample(setting["n"], seed=mdp_seed(setting, dataset)), mdp.gamma, CUT)
         for contestant, (pi, notes) in zip(
@@ -235,21 +246,22 @@ def rows_of(
         ):
             rows.append({
                 "problem": mdp.name, "n": setting["n"], "dataset": dataset,
+                "seed": int(setting.get("seed", 0)),
                 "learner": str(contestant["learner"]), "contestant": label(contestant),
                 "n_min": float(contestant.get("n_min", np.nan)),
-                "value": mdp.value(pi), "behavior": behavior,
+                "value": mdp.value(pi), "behavior": behavior, "best": best,
                 "points": notes["points"], "changes": notes["changes"], **also(mdp, notes),
             })  # fmt: skip
     return rows
 
 
 def summarise(rows: Rows, caption: str, seed: int = 0) -> Table:
-    """Mean and CVaR 5 % of the exact value over the data sets, beside usual practice.
+    """Mean and CVaR 5 % of the exact value over the data sets, beside usual practice and the best.
 
     Args:
         rows: Rows that `rows_of` made, as columns.
         caption: Caption of the table.
-        seed: Seed of the bootstrap for the standard errors. Default 0.
+        seed: Seed of the bootstrap for the intervals. Default 0.
 
     Returns:
         A table with one row per problem, number n of episodes and contestant.
@@ -257,7 +269,8 @@ def summarise(rows: Rows, caption: str, seed: int = 0) -> Table:
     Example:
         >>> rows = {"problem": np.array(["forest"] * 2), "n": np.array([50, 50]),
         ...         "contestant": np.array(["BC", "BC"]), "value": np.array([0.4, 0.5]),
-        ...         "behavior": np.array([0.45, 0.45])}
+        ...         "behavior": np.array([0.45, 0.45]), "best": np.array([0.6, 0.6]),
+        ...         "seed": np.array([0, 0])}
         >>> table = summarise(rows, "Forest")
         >>> table["mean"], table["cvar"], table["below"]
         ([0.45], [0.4], [0.5])
@@ -265,20 +278,25 @@ def summarise(rows: Rows, caption: str, seed: int = 0) -> Table:
     lines = []
     for (problem, n, contestant), part in by(rows, "problem", "n", "contestant"):
         values, behavior = part["value"], float(part["behavior"][0])
+        ends = {
+            name: stats.interval(values, statistic, seed=seed, repeats=400)
+            for name, statistic in (("mean", stats.mean), ("cvar", stats.cvar))
+        }
         lines.append({
             "problem": problem, "n": n, "contestant": contestant,
             "datasets": len(values), "mean": float(stats.mean(values)),
-            "mean_se": float(stats.bootstrap(values, stats.mean, seed=seed, repeats=400).std()),
+            "mean_low": ends["mean"][0], "mean_high": ends["mean"][1],
             "cvar": float(stats.cvar(values)),
-            "cvar_se": float(stats.bootstrap(values, stats.cvar, seed=seed, repeats=400).std()),
-            "behavior": behavior, "below": float((values < behavior - 1e-9).mean()),
+            "cvar_low": ends["cvar"][0], "cvar_high": ends["cvar"][1],
+            "behavior": behavior, "best": float(part["best"][0]),
+            "below": float((values < behavior - 1e-9).mean()),
         })  # fmt: skip
     return table_of(
         lines,
         caption,
-        "mean and CVaR 5 % (mean of the lowest ceil(.05 N) values) of the exact value over "
-        "datasets, with bootstrap standard errors; behavior: the exact value of usual practice; "
-        "below: share of datasets whose policy is worse than that.",
+        f"mean and CVaR 5 % of the exact value over datasets, low..high: {made_of(rows)} "
+        "behavior: the exact value of usual practice; best: that of the best policy; below: share "
+        "of datasets whose policy is worse than usual practice.",
     )
 
 
@@ -295,7 +313,8 @@ def pivot(table: Table) -> Table:
     Example:
         >>> rows = {"problem": np.array(["forest"] * 2), "n": np.array([50, 50]),
         ...         "contestant": np.array(["BC", "BC"]), "value": np.array([0.4, 0.5]),
-        ...         "behavior": np.array([0.45, 0.45])}
+        ...         "behavior": np.array([0.45, 0.45]), "best": np.array([0.6, 0.6]),
+        ...         "seed": np.array([0, 0])}
         >>> pivot(summarise(rows, "Forest"))["n = 50"]
         ['0.450 / 0.400']
     """
@@ -312,12 +331,46 @@ def pivot(table: Table) -> Table:
         columns[f"n = {n:,}"] = [
             "" if r is None else f"{r['mean']:.3f} / {r['cvar']:.3f}" for r in column
         ]
-    usual = ", ".join(f"{p} {v:.3f}" for p, v in behavior.items())
+    usual, least = ", ".join(f"{p} {v:.3f}" for p, v in behavior.items()), min(table["datasets"])
     return Table(
         columns,
         table.caption,
-        f"mean / CVaR 5 % of the exact value over {min(table['datasets'])} datasets; "
-        f"usual practice: {usual}",
+        f"mean / CVaR 5 % of the exact value over {least} datasets, CVaR: the mean of the lowest "
+        f"{math.ceil(0.05 * least)}; usual practice: {usual}",
+    )
+
+
+FEW = 5
+"""With so few logs in a CVaR, captions say that it is hardly more than the worst log."""
+
+MOST = 8
+"""The most lines of contestants in one panel."""
+
+
+def made_of(rows: Rows) -> str:
+    """What the numbers of a contest are made of: logs, seeds and intervals, in words.
+
+    Args:
+        rows: Rows that `rows_of` made, as columns.
+
+    Returns:
+        A sentence or two, for captions.
+
+    Example:
+        >>> rows = {"problem": np.array(["forest"] * 3), "n": np.array([50] * 3),
+        ...         "contestant": np.array(["BC"] * 3), "seed": np.array([7] * 3)}
+        >>> made_of(rows)[:63]
+        '95 % percentile intervals (bootstrap) over 3 logs a point, seed'
+    """
+    sizes = [len(part["n"]) for _, part in by(rows, "problem", "n", "contestant")]
+    low, high = min(sizes), max(sizes)
+    logs = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    seeds = ", ".join(map(str, sorted(set(rows["seed"].tolist()))))
+    worst = math.ceil(0.05 * low)
+    few = " A quick look: so few logs say little about a tail." if worst <= FEW else ""
+    return (
+        f"95 % percentile intervals (bootstrap) over {logs} logs a point, seed {seeds}. CVaR 5 %: "
+        f"the mean of the worst {worst:,} logs.{few}"
     )
 
 
@@ -328,14 +381,15 @@ def draw(axis: Any, table: Table, problem: str, column: str, names: Sequence[str
         axis: The matplotlib axis to draw on; the number n of episodes is on a log scale.
         table: A summary that `summarise` made.
         problem: The problem whose rows are drawn.
-        column: "mean" or "cvar"; the standard errors of the same column are drawn as bands. A
-            dashed line shows the value of usual practice.
+        column: "mean" or "cvar"; the intervals of the same column are drawn as bands. Lines across
+            show the values of usual practice and of the best policy.
         names: Labels of the contestants to draw, in the order of the legend.
 
     Example:
         >>> rows = {"problem": np.array(["forest"] * 2), "n": np.array([50, 50]),
         ...         "contestant": np.array(["BC", "BC"]), "value": np.array([0.4, 0.5]),
-        ...         "behavior": np.array([0.5, 0.5])}
+        ...         "behavior": np.array([0.5, 0.5]), "best": np.array([0.6, 0.6]),
+        ...         "seed": np.array([0, 0])}
         >>> figure, axes = plot.grid(1, 1)
         >>> draw(axes[0, 0], summarise(rows, "Forest"), "forest", "mean", ["BC"])
         >>> axes[0, 0].get_xlabel()
@@ -346,9 +400,12 @@ def draw(axis: Any, table: Table, problem: str, column: str, names: Sequence[str
     for name in names:
         mine = sorted((row for row in rows if row["contestant"] == name), key=lambda r: r["n"])
         if mine:
-            x, y = [r["n"] for r in mine], [r[column] for r in mine]
-            plot.curve(axis, x, y, [r[f"{column}_se"] for r in mine], name, looks[name])
-    plot.reference(axis, rows[0]["behavior"], "behaviour")
+            x, y, low, high = (
+                [r[key] for r in mine] for key in ("n", column, f"{column}_low", f"{column}_high")
+            )
+            plot.curve(axis, x, y, low, high, name, looks[name])
+    plot.reference(axis, rows[0]["behavior"], "usual practice")
+    plot.reference(axis, rows[0]["best"], "best policy")
     axis.set_xscale("log")
     ticks = sorted({row["n"] for row in rows})
     axis.set_xticks(ticks, [f"{n:,}" for n in ticks])
@@ -363,8 +420,92 @@ def _none() -> Any:
     return NullLocator()
 
 
+def leading(names: Sequence[str]) -> list[str]:
+    """At most `MOST` contestants for the large panels, one of each family in turn.
+
+    Args:
+        names: Labels of all contestants.
+
+    Returns:
+        Their labels, in the order given; n_min 20 stands for families that have it, and variants of
+        a family come last.
+
+    Example:
+        >>> leading(["SPIBB, n_min 5", "SPIBB, n_min 20", *(f"{a}, x" for a in "ABCDEFG")])[:2]
+        ['SPIBB, n_min 20', 'A, x']
+    """
+    groups = sorted(families(names).items(), key=lambda group: "true" in group[0])
+    first = [sorted(group, key=lambda name: "n_min 20" not in name)[0] for _, group in groups]
+    return [name for name in names if name in first[:MOST]]
+
+
+def families(names: Sequence[str]) -> dict[str, list[str]]:
+    """Contestants that differ in one number only, by what they have in common.
+
+    Args:
+        names: Labels of contestants.
+
+    Returns:
+        Family → its contestants, in the order given.
+
+    Example:
+        >>> families(["SPIBB, n_min 5", "SPIBB, n_min 5, behavior true", "PQI, b 0.02"])
+        {'SPIBB': ['SPIBB, n_min 5'], 'SPIBB, behavior true': ['SPIBB, n_min 5, behavior true'],
+         'PQI, b': ['PQI, b 0.02']}
+    """
+    found: dict[str, list[str]] = {}
+    for name in names:
+        words = []
+        for part in name.split(", "):
+            setting, _, value = part.rpartition(" ")
+            number = value.replace(".", "").isdigit()
+            words += [setting] * (setting not in ("n_min", "risk")) if number else [part]
+        found.setdefault(", ".join(words), []).append(name)
+    return found
+
+
+def multiples(figure: Any, table: Table, problem: str, columns: int = 5) -> None:
+    """Small panels of CVaR 5 % against the log's size: every contestant, one panel per family.
+
+    Args:
+        figure: A (part of a) matplotlib figure, which gets the panels.
+        table: A summary that `summarise` made.
+        problem: The problem whose rows are drawn.
+        columns: Panels side by side. Default 5.
+
+    Example:
+        >>> rows = {"problem": np.array(["forest"] * 2), "n": np.array([50, 50]),
+        ...         "contestant": np.array(["CQL, alpha 1", "CQL, alpha 2"]),
+        ...         "value": np.array([0.4, 0.5]), "behavior": np.array([0.5, 0.5]),
+        ...         "best": np.array([0.6, 0.6]), "seed": np.array([0, 0])}
+        >>> figure = plot.blank(4, 4)
+        >>> multiples(figure, summarise(rows, "Forest"), "forest")
+        >>> figure.axes[0].get_title()
+        'CQL, alpha'
+    """
+    groups = families(list(dict.fromkeys(table["contestant"])))
+    single = [name for names in groups.values() if len(names) == 1 for name in names]
+    groups = {family: names for family, names in groups.items() if len(names) > 1}
+    if single:
+        groups["others"] = single
+    panels = figure.subplots(math.ceil(len(groups) / columns), columns, sharey=True, squeeze=False)
+    for axis in panels.flat[len(groups) :]:
+        axis.set_visible(False)
+    for axis, (family, names) in zip(panels.flat, groups.items(), strict=False):
+        draw(axis, table, problem, "cvar", names)
+        axis.set_title(family, fontsize=8)
+        axis.set_xlabel("")
+        axis.tick_params(labelsize=6)
+        lines = axis.get_lines()[: len(names)]
+        said = [", ".join(p for p in n.split(", ") if p not in family.split(", ")) for n in names]
+        axis.legend(lines, said, fontsize=5.5, labelspacing=0.2, handlelength=3)
+    figure.suptitle("CVaR 5 % of all contestants, by family", fontsize=8.5)
+
+
 def against_n(rows: Rows, summary: Callable[[Rows], Table], titles: Mapping[str, str]) -> Any:
-    """A figure with a row of two panels per problem: CVaR 5 % and mean against the log's size.
+    """Two panels per problem, CVaR 5 % and mean against the log's size, and small multiples below.
+
+    The panels show the contestants of `leading`, the small multiples all of one family each.
 
     Args:
         rows: Rows that `rows_of` made, as columns.
@@ -378,21 +519,29 @@ def against_n(rows: Rows, summary: Callable[[Rows], Table], titles: Mapping[str,
     Example:
         >>> rows = {"problem": np.array(["forest"] * 2), "n": np.array([50, 50]),
         ...         "contestant": np.array(["BC", "BC"]), "value": np.array([0.4, 0.5]),
-        ...         "behavior": np.array([0.5, 0.5])}
+        ...         "behavior": np.array([0.5, 0.5]), "best": np.array([0.6, 0.6]),
+        ...         "seed": np.array([0, 0])}
         >>> summary = functools.partial(summarise, caption="Forest")
         >>> figure = against_n(rows, summary, {"forest": "Forest"})
         >>> [axis.get_title() for axis in figure.axes]
         ['Forest: CVaR 5 % of the value', 'Forest: mean of the value']
     """
     table = summary(rows)
-    names = list(dict.fromkeys(table["contestant"]))
+    names = leading(list(dict.fromkeys(table["contestant"])))
     shown = [problem for problem in titles if problem in table["problem"]]
-    figure, axes = plot.grid(len(shown), 2, width=4.4, height=3.6)
-    for line, problem in zip(axes, shown, strict=True):
-        for axis, column, words in zip(line, ("cvar", "mean"), ("CVaR 5 %", "mean"), strict=True):
+    figure = plot.blank(12, 8.4 * len(shown))
+    figure.supxlabel("Bands: " + made_of(rows), fontsize=8)
+    heights = [3.8, 4.4] * len(shown)
+    parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)
+    for i, problem in enumerate(shown):
+        axes = parts[2 * i, 0].subplots(1, 2)
+        for axis, column, words in zip(axes, ("cvar", "mean"), ("CVaR 5 %", "mean"), strict=True):
             draw(axis, table, problem, column, names)
             axis.set_title(f"{titles[problem]}: {words} of the value")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center", fontsize=7.5)
+        parts[2 * i, 0].legend(
+            *axes[0].get_legend_handles_labels(), loc="outside right center", fontsize=7.5
+        )
+        multiples(parts[2 * i + 1, 0], table, problem)
     return figure
 
 
@@ -400,14 +549,15 @@ def _tasks(
     quick: bool, seed: int, *, grids: Sequence[str], sizes: Sequence[Sequence[int]],
     datasets: Sequence[int], block: int,
 ) -> list[Setting]:  # fmt: skip
-    """One task per problem, log size and block of data sets."""
+    """One task per problem, log size and block of data sets; a part of them is of all sizes."""
     bases: list[Setting] = [{"grid": grid} for grid in grids] if len(grids) > 1 else [{}]
-    return [
+    tasks = [
         task
         for base in bases
         for n in sizes[quick]
         for task in blocks({**base, "n": n}, datasets[quick], seed, block)
     ]
+    return sorted(tasks, key=lambda task: int(task["first"]))
 
 
 def _run(
@@ -471,4 +621,12 @@ def contest(
             against_n, summary=summary, titles={problem: title or problem for problem in problems}
         ),
     }
-    return Experiment(name=name, question=question, summary=summary, brief=pivot, **(asked | other))
+
+    def told(rows: Rows, facts: dict[str, Any]) -> str:
+        from dprl_studies.paper.told import page  # it imports this module
+
+        return page(rows, facts, title or caption, summary)
+
+    return Experiment(
+        name=name, question=question, summary=summary, brief=pivot, page=told, **(asked | other)
+    )

@@ -7,17 +7,19 @@
 * *risky arms*: K rare arms can look good by luck, and one rare arm is good. Claim of the paper: in
   the worst 5 % of the logs (CVaR), CQL and methods with a small n_min choose policies worse than
   usual practice; DPRL does not.
-* *behavior*: SPIBB with the true behaviour policy, and with an estimated one. SPIBB's guarantee
-  needs the true behaviour policy, which nobody has in practice: it is estimated from the log. DPRL
-  does not need it.
 * *ICU-Sepsis*: 716 states, 25 actions, and an expert who is hard to beat. Needs the package
   `icu-sepsis` (extra `bench`), which knows the exact value of every policy. Without discount the
   value is the probability to survive. CQL plans with γ = .99, since without discount its values
   need not exist.
 * *random MDPs*: twenty random problems and the care pathway, which nobody chose because they suit a
-  method. The problems are `dprl.envs.random_mdp(0)` to `(19)`; the rule by which they are drawn is
-  in that module. Each is scaled so that usual practice is worth 0 and the best policy 1, so that
-  they can be averaged: a value below 0 is worse than usual practice.
+  method. The problems are `dprl.envs.random_mdp(1_000 * seed)` and the next nineteen, so that
+  another seed has other problems; the rule by which they are drawn is in that module. Each is
+  scaled so that usual practice is worth 0 and the best policy 1, so that they can be averaged: a
+  value below 0 is worse than usual practice.
+
+In every contest SPIBB and Soft-SPIBB stand twice: with the behaviour estimated from the log, as in
+practice, and with the true one (*behavior true*), which their guarantees need, and which acts where
+DPRL defers.
 """
 
 from __future__ import annotations
@@ -28,13 +30,18 @@ from functools import partial
 
 import numpy as np
 
-from dprl.envs import care_pathway, forest, icu_sepsis, random_mdp, risky_arms, rooms, soft
+from dprl.envs import care_pathway, forest, icu_sepsis, random_mdp, risky_arms
 from dprl.logs.reading.tables import Row
 from dprl.planning.finite_mdp import FiniteMDP
 from dprl_studies.harness import Setting
 from dprl_studies.paper.contest import SURE, blocks, contest, rows_of
 
 LAST: tuple[Setting, ...] = ({"learner": "BC"}, {"learner": "RL"})
+GRID = (1, 2, 5, 10, 20, 30)
+"""Thresholds on counts, of DPRL and of its rivals: one to thirty."""
+
+EPSILON = (0.1, 0.5, 2.0)
+"""Budgets of Soft-SPIBB."""
 
 
 def dprl(n_min: Sequence[int], contrast: Sequence[bool] = (True, False)) -> tuple[Setting, ...]:
@@ -42,20 +49,28 @@ def dprl(n_min: Sequence[int], contrast: Sequence[bool] = (True, False)) -> tupl
     return tuple({"learner": "DPRL", "n_min": n, "contrast": c} for c in contrast for n in n_min)
 
 
-def rivals(spibb: Sequence[int], pqi: Sequence[float], cql: Sequence[float]) -> tuple[Setting, ...]:
-    """The other learners that are compared: SPIBB's n_min, PQI's b and CQL's alpha."""
+def rivals(
+    spibb: Sequence[int], pqi: Sequence[float], cql: Sequence[float], counts: Sequence[int] = ()
+) -> tuple[Setting, ...]:
+    """The other learners that are compared: SPIBB's n_min, PQI's b and CQL's alpha.
+
+    counts: PQI's threshold as a number of visits, b = n_min / |D|.
+    """
+    known: tuple[Setting, ...] = ({}, {"behavior": "true"})
     return (
-        *({"learner": "SPIBB", "n_min": n} for n in spibb),
+        *({"learner": "SPIBB", "n_min": n, **b} for b in known for n in spibb),
+        *({"learner": "Soft-SPIBB", "epsilon": e, **b} for b in known for e in EPSILON),
         *({"learner": "PQI", "b": b} for b in pqi),
+        *({"learner": "PQI", "n_min": n} for n in counts),
         *({"learner": "CQL", "alpha": a} for a in cql),
     )
 
 
 IN_FOREST: tuple[Setting, ...] = (
     *SURE,
-    *dprl((20, 50)),
+    *dprl((*GRID, 50)),
     *({"learner": "gate", "n_min": 20, "mode": m} for m in ("swap-split", "in-sample")),
-    *rivals((5, 20), (0.02, 0.002), (0.01, 0.05, 0.1)),
+    *rivals((5, 20), (0.02, 0.002), (0.01, 0.05, 0.1), GRID),
     *LAST,
 )
 SIZES = ((50, 100, 200, 500, 1_000, 2_000), (50, 200, 1_000))
@@ -68,35 +83,25 @@ FOREST = contest(
 
 RISKY_ARMS = contest(
     "risky-arms", "Who is fooled by arms that only look good by luck?",
-    "Risky arms (K = 8, eps = .1)", {"risky_arms": risky_arms},
-    (*IN_FOREST, *dprl((1, 5), (True,))),  # thresholds that are too small
+    "Risky arms (K = 8, eps = .1)", {"risky_arms": risky_arms}, IN_FOREST,
     sizes=SIZES, datasets=(500, 10), title="Risky arms",
 )  # fmt: skip
 
-BEHAVIOR = contest(
-    "behavior", "What does SPIBB lose when the behaviour must be estimated?",
-    "SPIBB with true and with estimated behaviour", {"rooms": rooms, "soft": soft},
-    (
-        *({"learner": "SPIBB", "n_min": n, "behavior": behavior}
-          for n in (5, 20) for behavior in ("true", "estimated")),
-        *dprl((5, 20), (True,)),
-    ),
-    sizes=((10, 25, 50, 100, 500), (10, 50, 100)), datasets=(500, 10),
+IN_SEPSIS: tuple[Setting, ...] = (
+    *SURE, *dprl((20, 100)), *rivals((20, 100), (0.001, 0.0001), ()),
+    *({"learner": "CQL", "alpha": a, "gamma": 0.99} for a in (0.01, 0.1)), *LAST,
 )  # fmt: skip
-
 
 ICU_SEPSIS = contest(
     "icu-sepsis", "Can anybody beat an expert who is nearly as good as the data allow?",
-    "ICU-Sepsis: chance to survive", {"icu sepsis": icu_sepsis},
-    (
-        *SURE, *dprl((20, 100)), *rivals((20, 100), (0.001, 0.0001), ()),
-        *({"learner": "CQL", "alpha": a, "gamma": 0.99} for a in (0.01, 0.1)), *LAST,
-    ),
+    "ICU-Sepsis: chance to survive", {"icu sepsis": icu_sepsis}, IN_SEPSIS,
     sizes=((1_000, 5_000, 20_000), (1_000,)), datasets=(20, 2), block=1, title="ICU-Sepsis",
 )  # fmt: skip
 
 CARE, RANDOM = "care pathway", "random MDPs"
-ANYWHERE = (*SURE, *dprl((5, 20)), *rivals((5, 20), (0.002,), (0.01, 0.1)), *LAST)
+ANYWHERE = (
+    *SURE, *dprl(GRID), *rivals((5, 20), (0.002,), (0.01, 0.1), GRID), *LAST,
+)  # fmt: skip
 
 
 def _random_tasks(quick: bool, seed: int) -> Sequence[Setting]:
@@ -104,14 +109,15 @@ def _random_tasks(quick: bool, seed: int) -> Sequence[Setting]:
     problems, sizes, datasets = (3, (20, 100), 4) if quick else (20, (20, 50, 100, 200, 500), 25)
     tasks = [
         task
-        for number in range(problems)
+        for number in range(1_000 * seed, 1_000 * seed + problems)
         for n in sizes
-        for task in blocks({"number": number, "n": n}, datasets, seed)
+        for task in blocks({"number": number, "n": n}, datasets, seed, 5)
     ]
     care = (100,) if quick else (50, 100, 200, 500, 1_000)
-    return tasks + [
+    tasks += [
         task for n in care for task in blocks({"number": -1, "n": n}, 10 if quick else 500, seed)
     ]
+    return sorted(tasks, key=lambda task: int(task["first"]))
 
 
 def _problem(number: int) -> FiniteMDP:
@@ -132,7 +138,7 @@ def _random_run(setting: Setting) -> list[Row]:
         row["number"] = number
         if number >= 0:
             row["value"] = (row["value"] - usual) / (best - usual)
-            row["behavior"] = 0.0
+            row["behavior"], row["best"] = 0.0, 1.0
     return rows
 
 

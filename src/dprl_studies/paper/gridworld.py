@@ -1,10 +1,14 @@
 """The GridWorld experiment: an expert who is careless in four cells, or noisy everywhere.
 
-The expert is careless in the grids *rooms* and *open* and noisy in the grid *soft*. The figure has
-four panels per grid: the map; two numbers for DPRL's rule against n_min; CVaR 5 % and mean of the
-value against the number of episodes. The two numbers are the share of careless cells in which the
-rule allows the optimal action, and, among cells where the policy names an action and the expert
-takes more than one, the share in which the named action is truly better than usual practice.
+The expert is careless in the grids *rooms* and *open* and noisy in the grid *soft*. The layouts are
+ours: the paper shows its own in a picture only, and gives size, noise, rewards and discount.
+
+The figure has five panels per grid: the map; two shares against n_min; CVaR 5 % and mean of the
+value against n_min; and both against the number of episodes; below it small multiples of CVaR 5 %.
+The two shares are, for the filters of DPRL and of PQI with the same threshold on its counts: that
+of careless cells in which the filter allows the optimal action, and, among cells where the policy
+names an action and the expert takes more than one, that in which the named action is truly better
+than usual practice.
 """
 
 from __future__ import annotations
@@ -14,31 +18,27 @@ from typing import Any
 import numpy as np
 
 from dprl._core import plot
+from dprl._core.table import Table
 from dprl.envs import open_grid, rooms, soft
 from dprl.envs.gridworld import DOORS, SIZE
 from dprl.logs.reading.tables import Row, Rows
 from dprl.planning.finite_mdp import FiniteMDP
 from dprl_studies.harness import Setting
-from dprl_studies.paper.contest import SURE, contest, draw, summarise
+from dprl_studies.paper.contest import SURE, contest, draw, leading, made_of, multiples, summarise
+from dprl_studies.paper.contests import GRID as N_MIN
 from dprl_studies.paper.contests import LAST, dprl, rivals
 
 GRIDS = {"rooms": rooms, "open": open_grid, "soft": soft}
-N_MIN = (1, 2, 5, 10, 20, 30)
 CONTESTANTS: tuple[Setting, ...] = (
     *SURE,
     *dprl(N_MIN),
-    *rivals(N_MIN, (0.002, 0.0002), (0.01, 0.05, 0.1)),
+    *rivals(N_MIN, (0.002, 0.0002), (0.01, 0.05, 0.1), N_MIN),
     *LAST,
 )
-SHOWN = ("Confident, risk 0.01", "Confident, risk 0.002", "DPRL contrast, n_min 5",
-         "DPRL contrast, n_min 20", "DPRL paper, n_min 5",
-         "DPRL paper, n_min 20", "SPIBB, n_min 5", "SPIBB, n_min 20", "PQI, b 0.0002",
-         "CQL, alpha 0.01", "CQL, alpha 0.1", "BC", "RL")  # fmt: skip
-"""The contestants that the figure shows."""
 
 
 def bias_and_variance(mdp: FiniteMDP, notes: dict[str, Any]) -> Row:
-    """Two shares that describe DPRL's rule; NaN for other learners.
+    """Two shares that describe a filter on counts; NaN for learners without one.
 
     `careless_found` is the share of careless cells whose optimal action is allowed; `chose_better`
     is the share of cells with a truly better action, among those where the policy names an action
@@ -87,16 +87,20 @@ def _square(column: int, row: int, color: str) -> Any:
 
 
 RULE_LINES = (
-    ("paper", "careless_found", "careless cell found",
+    ("DPRL paper", "careless_found", "careless cell found",
      {"color": "#e69f00", "ls": "-", "lw": 3.6, "marker": "^", "ms": 8, "mfc": "white"}),
-    ("paper", "chose_better", "better where it speaks",
+    ("DPRL paper", "chose_better", "better where it speaks",
      {"color": "#e69f00", "ls": (0, (4, 2)), "lw": 2.2, "marker": "v", "ms": 6, "mfc": "white"}),
-    ("contrast", "careless_found", "careless cell found",
+    ("DPRL contrast", "careless_found", "careless cell found",
      {"color": "#0072b2", "ls": "-", "lw": 1.5, "marker": "o", "ms": 4}),
-    ("contrast", "chose_better", "better where it speaks",
+    ("DPRL contrast", "chose_better", "better where it speaks",
      {"color": "#0072b2", "ls": (0, (1, 1.6)), "lw": 1.8, "marker": "s", "ms": 4}),
+    ("PQI", "careless_found", "careless cell found",
+     {"color": "#009e73", "ls": "-", "lw": 1.0, "marker": "P", "ms": 5}),
+    ("PQI", "chose_better", "better where it speaks",
+     {"color": "#009e73", "ls": (0, (6, 1)), "lw": 1.0, "marker": "X", "ms": 5}),
 )  # fmt: skip
-"""The lines of `_draw_rule`: rule, column, its meaning, and how it is drawn. Each has a colour, a
+"""The lines of `_draw_rule`: filter, column, its meaning, and how it is drawn. Each has a colour, a
 dash, a width and a marker by which it is told apart where lines cover each other."""
 
 
@@ -107,40 +111,73 @@ def _draw_rule(axis: Any, rows: Rows, name: str, n: int) -> None:
     """
     for place, (rule, column, meaning, look) in enumerate(RULE_LINES):
         y = [
-            np.nanmean(
+            known.mean() if len(known := some[~np.isnan(some)]) else np.nan
+            for n_min in N_MIN
+            for some in [
                 rows[column][
                     (rows["problem"] == name)
                     & (rows["n"] == n)
-                    & (rows["contestant"] == f"DPRL {rule}, n_min {n_min}")
+                    & (rows["contestant"] == f"{rule}, n_min {n_min}")
                 ]
-            )
-            for n_min in N_MIN
+            ]
         ]
-        x = np.arange(len(N_MIN)) + 0.14 * (place - 1.5)
+        x = np.arange(len(N_MIN)) + 0.1 * (place - 2.5)
         axis.plot(x, y, label=f"{rule}: {meaning}", **look)
     axis.set_xticks(range(len(N_MIN)), [str(n_min) for n_min in N_MIN])
-    axis.set(ylim=(-0.05, 1.08), xlabel="n_min", title=f"{name}: the rule at {n} episodes")
+    axis.set(ylim=(-0.05, 1.08), xlabel="n_min", title=f"{name}: the filter at {n} episodes")
+
+
+FILTERS = ("DPRL contrast", "DPRL paper", "SPIBB", "SPIBB, behavior true", "PQI")
+"""Families with a threshold n_min, as `dprl_studies.paper.contest.families` calls them."""
+
+
+def _draw_n_min(axis: Any, table: Table, name: str, n: int, column: str) -> None:
+    """Draw a column of the summary against n_min, one line per family, for logs of n episodes."""
+    lines = [row for row in table if row["problem"] == name and row["n"] == n]
+    at = {row["contestant"]: row for row in lines}
+    looks = plot.style(FILTERS)
+    for family in FILTERS:
+        first, _, rest = family.partition(", ")
+        mine = [at[", ".join([f"{first}, n_min {k}", *[rest] * bool(rest)])] for k in N_MIN]
+        y, low, high = (
+            [r[key] for r in mine] for key in (column, f"{column}_low", f"{column}_high")
+        )
+        plot.curve(axis, np.arange(len(N_MIN)), y, low, high, family, looks[family])
+    plot.reference(axis, lines[0]["behavior"], "usual practice")
+    plot.reference(axis, lines[0]["best"], "best policy")
+    axis.set_xticks(range(len(N_MIN)), [str(n_min) for n_min in N_MIN])
+    words = "CVaR 5 %" if column == "cvar" else "mean"
+    axis.set(xlabel="n_min", title=f"{name}: {words} at {n} episodes")
 
 
 def figure(rows: Rows) -> Any:
-    """One row of four panels per grid; see the module."""
+    """Two rows of panels per grid; see the module."""
     table = summarise(rows, "GridWorld")
-    names = [n for n in SHOWN if n in table["contestant"]]
+    names = leading(list(dict.fromkeys(table["contestant"])))
     sizes = sorted(set(rows["n"].tolist()))
-    n = 50 if 50 in sizes else sizes[len(sizes) // 2]
+    n = 25 if 25 in sizes else sizes[len(sizes) // 2]
     grids = [g for g in GRIDS if g in rows["problem"]]
-    figure, axes = plot.grid(len(grids), 4, width=3.9, height=3.5)
-    for row, name in zip(axes, grids, strict=True):
+    figure = plot.blank(23, 6.2 * len(grids))
+    figure.supxlabel("Layouts are ours. Bands: " + made_of(rows), fontsize=9)
+    heights = [3.6, 2.6] * len(grids)
+    parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)
+    for i, name in enumerate(grids):
+        row = parts[2 * i, 0].subplots(1, 6)
         _draw_map(row[0], name)
-        with np.errstate(invalid="ignore"):
-            _draw_rule(row[1], rows, name, n)
+        _draw_rule(row[1], rows, name, n)
+        for axis, column in zip(row[2:4], ("cvar", "mean"), strict=True):
+            _draw_n_min(axis, table, name, n, column)
         for axis, column, title in zip(
-            row[2:], ("cvar", "mean"), ("CVaR 5 %", "mean"), strict=True
+            row[4:], ("cvar", "mean"), ("CVaR 5 %", "mean"), strict=True
         ):
             draw(axis, table, name, column, names)
             axis.set_title(f"{name}: {title} of the value")
-    axes[0, 1].legend(fontsize=7.5, loc="lower left", handlelength=4.5)
-    figure.legend(*axes[0, 2].get_legend_handles_labels(), loc="outside right center", fontsize=7.5)
+        for axis in (row[1], row[2]):
+            axis.legend(fontsize=6.5, loc="best", handlelength=4)
+        parts[2 * i, 0].legend(
+            *row[4].get_legend_handles_labels(), loc="outside right center", fontsize=7.5
+        )
+        multiples(parts[2 * i + 1, 0], table, name, columns=11)
     return figure
 
 

@@ -12,6 +12,7 @@ the logs that are learned from, in the estimates and in the true value: without 
 for everybody would be nearly best. Real tables are used with the published reward, without costs.
 
 Contestants marked *shortfall* learned from the reward minus 1; all are evaluated without that.
+*DPRL paper* is the paper's own rule: no contrast, and every neighbour counts, not one per patient.
 
 PQI's threshold b is n_min / |D|, so that it needs as many neighbours of a state as SPIBB and DPRL.
 """
@@ -24,6 +25,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,7 @@ N_MIN, REVIEWED = (10, 30, 50), 30
 CONTESTANTS: tuple[Setting, ...] = (
     {"learner": "behaviour"},
     *({"learner": "DPRL", "n_min": n} for n in N_MIN),
+    *({"learner": "DPRL paper", "n_min": n} for n in N_MIN),
     *({"learner": "DPRL planned", "n_min": n, "reward": "shortfall"} for n in N_MIN),
     *({"learner": "SPIBB", "n_min": n} for n in N_MIN),
     *({"learner": "PQI", "n_min": n} for n in N_MIN),
@@ -107,8 +110,10 @@ def learner(contestant: Setting, n_steps: int, quick: bool, seed: int) -> Any:
         "seed": seed,
     }
     if name.startswith("DPRL"):
-        plan = name.endswith("planned")
-        return DPRLContinuous(n_min=contestant["n_min"], radius=RADIUS, plan=plan, **shared)
+        shared["plan"] = name.endswith("planned")
+        if name.endswith("paper"):
+            shared |= {"contrast": False, "visits": "all"}
+        return DPRLContinuous(n_min=contestant["n_min"], radius=RADIUS, **shared)
     if name == "SPIBB":
         return FittedSPIBB(n_min=contestant["n_min"], radius=RADIUS, **shared, **forest)
     if name == "PQI":
@@ -179,13 +184,15 @@ def settings(
     simulated: bool,
     costs: dict[str, float] | None,
 ) -> Sequence[Setting]:
-    """One task per contestant; `quick` takes one setting of each learner.
+    """One task per contestant; `quick` takes one setting of each learner. Without torch no CQL.
 
     `stays` is the path of the Parquet file of decisions, `digest` the SHA-256 of its content;
     `simulated` says whether the patients are simulated, and `costs` what treatment costs (None:
     nothing).
     """
     chosen = [c for c in CONTESTANTS if not quick or c.get("n_min", 10) == 10]
+    if find_spec("torch") is None:
+        chosen = [c for c in chosen if c["learner"] != "CQL"]
     if quick:
         chosen = [c for c in chosen if c.get("alpha", 0.1) == 0.1]
     about = {"stays": stays, "digest": digest, "simulated": simulated, "costs": costs,
@@ -264,6 +271,8 @@ def summary(rows: Rows) -> Table:
         "DR: doubly robust, 95 % intervals; difference: to usual practice; ess_change and "
         "followers: among patients who reach a change."
     ]
+    if "CQL" not in rows["learner"]:
+        notes.append("CQL was left out: it needs torch (pip install 'dprl[deep]').")
     size = np.asarray(rows["ess_change"], np.float64)
     judged = ~np.isnan(size) & (np.asarray(rows["changes"], np.float64) > 0)
     weak = int((size[judged] < FOLLOWED).sum())
@@ -310,13 +319,14 @@ def figure(rows: Rows) -> Any:
     place = np.arange(len(names))[::-1]
     figure, axes = plot.grid(1, 2, width=5.2, height=0.6 + 0.24 * len(names))
     left, right = axes[0]
-    families = [n.replace("DPRL planned", "DPRL paper").split(",")[0] for n in names]
-    looks = plot.style([("DPRL contrast" if f == "DPRL" else f) for f in families])
+    shown = {"DPRL": "DPRL contrast", "DPRL planned": "DPRL gate"}
+    families = [shown.get(n.split(",")[0], n.split(",")[0]) for n in names]
+    looks = plot.style(families)
     truth = rows["true_value"][names.index("behaviour")]
     usual = float(rows["usual"][0]) if math.isnan(truth) else float(truth)
     window = (usual - SHOWN, usual + SHOWN)
     for i, (y, family) in enumerate(zip(place, families, strict=True)):
-        colour = looks["DPRL contrast" if family == "DPRL" else family]["color"]
+        colour = looks[family]["color"]
         if not math.isnan(rows["DR"][i]):
             low, middle, high = (rows[k][i] for k in ("DR_low", "DR", "DR_high"))
             left.plot(np.clip([low, high], *window), [y, y], color=colour, linewidth=2)
@@ -398,7 +408,8 @@ def on_tables(
         >>> tables = icu.simulate("tables", stays=12, seed=0)
         >>> study = on_tables(Path("tables"), Path("study"))
         >>> [task["contestant"]["learner"] for task in study.settings(True, 0)]
-        ['behaviour', 'DPRL', 'DPRL planned', 'SPIBB', 'PQI', 'CQL', 'BC', 'best treatment']
+        ['behaviour', 'DPRL', 'DPRL paper', 'DPRL planned', 'SPIBB', 'PQI', 'CQL', 'BC',
+         'best treatment']
     """
     if tables is None:
         raise ParameterError(

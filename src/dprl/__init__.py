@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from dprl.planning.markov import markov_check as markov_check
     from dprl.planning.sites import SitePlan as SitePlan
     from dprl.planning.sites import site_plan as site_plan
+    from dprl.policies.base import public_copy as public_copy
     from dprl.policies.callable import CallablePolicy as CallablePolicy
     from dprl.policies.cells import CellPolicy as CellPolicy
     from dprl.policies.certificate import Certificate as Certificate
@@ -92,7 +93,6 @@ if TYPE_CHECKING:
     from dprl.policies.protocol import Decisions as Decisions
     from dprl.policies.protocol import Kind as Kind
     from dprl.policies.protocol import Policy as Policy
-    from dprl.policies.public import public_copy as public_copy
     from dprl.policies.rules.policy import RulePolicy as RulePolicy
     from dprl.policies.stochastic import StochasticPolicy as StochasticPolicy
     from dprl.policies.table import TablePolicy as TablePolicy

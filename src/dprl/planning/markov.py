@@ -56,8 +56,7 @@ from numpy.typing import NDArray
 from dprl._core.arrays import Codes, Floats, Ints
 from dprl._core.checks import Cut, check_cut, check_gamma, check_level, check_seed, check_whole
 from dprl._core.compiled import compiled, in_parts
-from dprl._core.results import Result
-from dprl._core.table import Table, to_json_value
+from dprl._core.table import Result, Table, to_json_value
 from dprl._core.words import N_, api, joined, say, say_many, word, worded
 from dprl.errors import ParameterError
 from dprl.logs.log import CUT, Label, Log, check_log

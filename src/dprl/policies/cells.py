@@ -455,8 +455,7 @@ class CellPolicy(Tabled):
 
 def centres_of(z: NDArray[np.float64]) -> Engine:
     """An engine that finds centres z (S, d')."""
-    from dprl.evidence.neighbors.engine import Engine
-    from dprl.evidence.neighbors.samples import Points
+    from dprl.evidence.neighbors.engine import Engine, Points
 
     n = len(z)
     points = Points(z, np.zeros(n, np.int32), np.zeros(n), np.arange(n))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVa
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.practice import DIVIDED
+from dprl._core.arrays import DIVIDED
 from dprl._core.table import Table, many
 from dprl._core.words import argument, worded
 from dprl.errors import ParameterError

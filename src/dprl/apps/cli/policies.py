@@ -173,8 +173,8 @@ def export(
     Args:
         policy: A policy file.
     """
+    from dprl.policies.base import public_copy
     from dprl.policies.loading import load
-    from dprl.policies.public import public_copy
 
     names = {"table": table, "column": column}
     naming = {name: value for name, value in names.items() if value is not None}

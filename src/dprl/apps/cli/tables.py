@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from dprl._core.checks import Cut
 from dprl._core.disk import check_target, replacing
 from dprl._core.table import many
-from dprl.apps.cli.console import caution, command, complain, progress, show, warned
+from dprl.apps.cli.console import caution, command, complain, in_options, progress, show, warned
 from dprl.apps.cli.options import (
     SETTINGS,
     Dates,
@@ -29,7 +29,6 @@ from dprl.apps.cli.options import (
     Seed,
     fits_features,
 )
-from dprl.apps.cli.wording import in_options
 from dprl.errors import ParameterError
 from dprl.logs.roles import ROLES
 

@@ -21,9 +21,8 @@ from dprl._core.checks import Visits, check_radius, check_visits
 from dprl._core.cluster import Cluster, Kept
 from dprl._core.exact import Window
 from dprl.evidence.counts import Evidence
-from dprl.evidence.neighbors.engine import Engine
+from dprl.evidence.neighbors.engine import Engine, Points
 from dprl.evidence.neighbors.metric import FittedMetric
-from dprl.evidence.neighbors.samples import Points
 from dprl.logs.encoding.features import columns_in, plain_features
 from dprl.logs.log import Log
 

@@ -26,8 +26,8 @@ from dprl._core.checks import (
 )
 from dprl._core.words import either, option, worded
 from dprl.errors import LogError, ParameterError
+from dprl.evidence.neighbors.engine import Points
 from dprl.evidence.neighbors.metric import FittedMetric, Metric
-from dprl.evidence.neighbors.samples import Points
 from dprl.logs.censoring import treat_cut
 from dprl.logs.encoding.features import plain_features
 from dprl.logs.log import Log, check_log

@@ -423,7 +423,7 @@ class DPRLContinuous:
             menus_there = None if own.menus is None else SpreadEngine.of(own.menus, cluster)
             engines = Engines(SpreadEngine.of(own.returns, cluster), menus_there)
         elif len(learners) > 1:
-            remembering = [Remembering.of(e) for e in (own.returns, own.menus) if e]
+            remembering = [Remembering.like(e) for e in (own.returns, own.menus) if e]
             engines = Engines(*remembering, *[None] * (2 - len(remembering)))
         try:
             for learner in learners:

@@ -174,6 +174,16 @@ def show(what: Any, as_json: bool) -> None:
     sys.stdout.write((_dumps(what) if as_json else harmless(str(what))) + "\n")
 
 
+def told(facts: Any, words: Any, json: bool, cautions: Iterable[str] = ()) -> int:
+    """Show what a command did: facts to machines, words and warnings to people; its exit code."""
+    if json:
+        show(facts, as_json=True)
+    else:
+        caution(cautions)
+        show(words, as_json=False)
+    return 0
+
+
 def _dumps(what: Any) -> str:
     return json.dumps(to_json_value(what), ensure_ascii=False).translate(IN_JSON)
 

@@ -537,13 +537,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     if cannot_tell(policy.provenance):
         notes.append(
             sentences(
-                joined(
-                    "",
-                    (
-                        cannot_tell(policy.provenance),
-                        ".",
-                    ),
-                ),
+                joined("", (cannot_tell(policy.provenance), ".")),
                 say("If it has, all of this flatters it."),
             )
         )

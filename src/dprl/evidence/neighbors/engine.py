@@ -16,8 +16,8 @@ import math
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -274,10 +274,27 @@ class Engine:
             >>> engine.evidence([[0.5]], radius=1.0, visits="all").state.mean
             array([5.])
         """
-        return Engine(
-            replace(self.points, G=G), self.actions, self.method, self.sketch, self.blocks,
-            self.boxes, self.device, self.shared,
-        )  # fmt: skip
+        return replace(Engine.like(self), points=replace(self.points, G=G))
+
+    @classmethod
+    def like(cls, engine: Engine, **more: Any) -> Self:
+        """An engine of this class over the same points, with the search structure of another.
+
+        Args:
+            engine: The other one.
+            **more: What engines of this class have besides.
+
+        Returns:
+            The engine; the structure is shared, not copied.
+
+        Example:
+            >>> points = Points(z=[[0.0], [1.0]], action=[0, 1], G=[1.0, 2.0], episode=[0, 1])
+            >>> engine = Engine.build(points)
+            >>> Engine.like(engine).blocks is engine.blocks
+            True
+        """
+        own = {part.name: getattr(engine, part.name) for part in fields(Engine)}
+        return cls(**own, **more)
 
     @property
     def nbytes(self) -> int:
@@ -331,8 +348,7 @@ class Engine:
         check_visits(visits)
         asked = ask(self.sketch, self._check(queries), check_radius(radius))
         own, Q = self._own(leave_out, len(asked.z)), len(asked.z)
-        window = self._window
-        words = np.zeros((2, Q, len(self.actions), window.width), np.int64)
+        words = np.zeros((2, Q, len(self.actions), self._window.width), np.int64)
         span = np.full((Q, 2), np.nan)
         if self.device is not None and Q >= WORTH_A_DEVICE:
             check_threads(threads)
@@ -344,11 +360,15 @@ class Engine:
             _spread(
                 lambda part: self._add(asked, part, boxes, own, visits, words, span), order, threads
             )
+        return self._evidence(words, span, visits)
+
+    def _evidence(self, words: Ints, span: Floats, visits: Visits) -> Evidence:
+        """What was added up for each query, words (2, Q, A, W) and span (Q, 2), as evidence."""
         words.setflags(write=False)
-        shape = (2, Q, len(self.actions))
+        window, shape = self._window, words.shape[:3]
         return Evidence(
             words, np.full(shape, window.top, np.int16), np.full(shape, window.bottom, np.int16),
-            span, tuple(range(Q)), self.actions, self.points.gamma, visits,
+            span, tuple(range(len(span))), self.actions, self.points.gamma, visits,
             self.points.n_episodes, window.sums,
         )  # fmt: skip
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sphinx_gallery.scrapers import figure_rst
 
-import dprl.apps.figures.figure as named_figures
+import dprl.apps.figures.drawn as named_figures
 from dprl._core import plot
 
 _made: list = []

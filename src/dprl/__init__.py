@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from dprl.planning.markov import markov_check as markov_check
     from dprl.planning.sites import SitePlan as SitePlan
     from dprl.planning.sites import site_plan as site_plan
+    from dprl.policies.base import public_copy as public_copy
     from dprl.policies.callable import CallablePolicy as CallablePolicy
     from dprl.policies.cells import CellPolicy as CellPolicy
     from dprl.policies.certificate import Certificate as Certificate
@@ -94,7 +95,6 @@ if TYPE_CHECKING:
     from dprl.policies.protocol import Decisions as Decisions
     from dprl.policies.protocol import Kind as Kind
     from dprl.policies.protocol import Policy as Policy
-    from dprl.policies.public import public_copy as public_copy
     from dprl.policies.rules.policy import RulePolicy as RulePolicy
     from dprl.policies.stochastic import StochasticPolicy as StochasticPolicy
     from dprl.policies.table import TablePolicy as TablePolicy
@@ -110,6 +110,7 @@ _OTHER_NAMES = {
 alias(_OTHER_NAMES)
 _OLD_NAMES = {
     "dprl.evidence.credit": "dprl.evidence.excursions",
+    "dprl.evidence.neighbors.samples": "dprl.evidence.neighbors.engine",
     "dprl.evidence.tabular": "dprl.evidence.counts",
     "dprl.learners.baselines.bc": "dprl.learners.baselines.plain",
     "dprl.learners.baselines.rl": "dprl.learners.baselines.plain",

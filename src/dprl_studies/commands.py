@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from dprl._core.disk import check_target
-from dprl.apps.cli.console import command, complain, progress, show
+from dprl.apps.cli.console import command, complain, progress, show, told
 from dprl.apps.cli.options import Cluster, Json, MaybeWhole, Whole
 from dprl.errors import PackageError
 from dprl_studies import paper
@@ -248,8 +248,7 @@ def build(
             progress=tell,
         )  # fmt: skip
     text = f"{built}\n\n{icu.dictionary()}\n\nSaved as {out}."
-    show(built.to_dict() if json else text, json)
-    return 0
+    return told(built.to_dict(), text, json)
 
 
 @group.command
@@ -302,8 +301,7 @@ def split(
     facts = write_splits(data, out, seed=seed, shares=shares)
     lines = [f"{name:<5}  {getattr(data, name)!r}" for name in ("train", "valid", "test")]
     lines += [f"note: {note}" for note in data.preparation.notes]
-    show(facts if json else "\n".join([*lines, "", f"Saved in {out}."]), json)
-    return 0
+    return told(facts, "\n".join([*lines, "", f"Saved in {out}."]), json)
 
 
 @group.command
@@ -324,5 +322,4 @@ def simulate(
         made = run(out, stays=stays, seed=seed, progress=tell)
     lines = [f"{name}: {rows:,} rows" for name, rows in made["tables"].items()]
     lines += ["", f"Saved in {out}. Next: dprl icu build {out} --out stays.parquet"]
-    show(made if json else "\n".join(lines), json)
-    return 0
+    return told(made, "\n".join(lines), json)

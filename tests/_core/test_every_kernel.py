@@ -113,8 +113,7 @@ def looking_around():
 
 def many_points():
     """A tree of several levels, boxes wholly inside the ball, and lists of neighbours."""
-    from dprl.evidence.neighbors.engine import Engine
-    from dprl.evidence.neighbors.samples import Points
+    from dprl.evidence.neighbors.engine import Engine, Points
 
     rng = np.random.default_rng(0)
     n = 300

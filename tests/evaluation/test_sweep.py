@@ -107,7 +107,7 @@ def test_remembering_gives_what_the_engine_gives(walks):
     train, valid = walks
     policy = walker().fit(train)
     engine, z = policy.returns_engine, valid.features
-    mind = Remembering.of(engine)
+    mind = Remembering.like(engine)
     for radius in (0.05, 0.1, 0.05):
         for visits in ("first", "all"):
             for leave_out in (None, np.zeros(len(z), np.int64)):

@@ -20,7 +20,7 @@ import numpy as np
 
 import dprl
 from dprl._core.archive import Archive, _digest
-from dprl.policies import file as _file
+from dprl.policies import base as _file
 
 GOLDEN = Path(__file__).parents[1] / "policies" / "golden" / "0.1.0"
 LEAVES: list[Any] = [

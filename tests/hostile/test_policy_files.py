@@ -13,7 +13,7 @@ import pytest
 
 import dprl
 from dprl._core import archive
-from dprl.policies import file as _file
+from dprl.policies import base as _file
 from dprl.policies.rules.policy import RulePolicy
 from dprl.policies.rules.rule import Rule
 

@@ -249,7 +249,7 @@ def test_copies_and_pickles(policy):
 
 def tampered(path, change):
     """The file with its words changed and its digest made to fit: what a careful forger writes."""
-    from dprl.policies import file as archive
+    from dprl.policies import base as archive
 
     kind, words, arrays = archive.unpack(path)
     change(words, arrays)

@@ -12,9 +12,8 @@ import pytest
 import dprl
 from conftest import random_episodes, to_log
 from dprl.evidence.decision_points import allowed
-from dprl.evidence.neighbors.engine import Engine
+from dprl.evidence.neighbors.engine import Engine, Points
 from dprl.evidence.neighbors.metric import Metric
-from dprl.evidence.neighbors.samples import Points
 from dprl.learners.continuous import DPRLContinuous
 from dprl.planning.iteration import policy_iteration
 from dprl.planning.neighbor_semi_mdp import elevate_neighbors, segments

@@ -18,7 +18,7 @@ from conftest import options
 from dprl._core.optional import PLUGINS
 from dprl.evidence.neighbors.scales import SCALES, register_scale
 from dprl.learners.registry import LEARNERS, find, settings_of
-from dprl.policies.file import KINDS
+from dprl.policies.base import KINDS
 
 COLUMNS = {"episode": "patient", "state": "stage", "action": "drug", "reward": "score"}
 

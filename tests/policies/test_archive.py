@@ -13,7 +13,7 @@ import pytest
 
 import dprl
 from conftest import random_episodes, to_log
-from dprl.policies.file import VERSION
+from dprl.policies.base import VERSION
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_two_members_of_one_name(path):
 
 
 def test_a_bomb_is_refused_before_it_unpacks(path, monkeypatch):
-    monkeypatch.setattr("dprl.policies.file.LARGEST", 1000)
+    monkeypatch.setattr("dprl.policies.base.LARGEST", 1000)
     with pytest.raises(dprl.PolicyError, match="would unpack to"):
         dprl.load(path)
 

@@ -14,8 +14,7 @@ import pytest
 from dprl.baselines import BC, CQL, PQI, RL, SPIBB, FittedPQI, FittedSPIBB, ForestBC, SoftSPIBB
 
 import dprl
-from dprl.policies.base import provenance_of
-from dprl.policies.file import KINDS
+from dprl.policies.base import KINDS, provenance_of
 from dprl.policies.loading import deferring
 from dprl.policies.protocol import DeferringPolicy, as_policy
 from dprl.policies.spaces import FeatureSpace, LabelSpace

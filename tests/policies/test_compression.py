@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.evidence.neighbors.engine import Engine
+from dprl.evidence.neighbors.engine import Engine, Points
 from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.neighbors.net import (
     core_pairs,
@@ -15,7 +15,6 @@ from dprl.evidence.neighbors.net import (
     greedy_net,
     net_size,
 )
-from dprl.evidence.neighbors.samples import Points
 from dprl.learners.continuous import DPRLContinuous
 from dprl.policies.points import compress, prune
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl._core.practice import DIVIDED, is_divided, unusual
+from dprl._core.arrays import DIVIDED, is_divided, unusual
 from dprl.policies.explain import reason, usual_words
 
 

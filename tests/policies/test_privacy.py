@@ -22,7 +22,7 @@ from dprl.errors import PolicyError
 from dprl.learners.baselines import BC
 from dprl.logs import overlap
 from dprl.logs.overlap import seen, shared, sketch
-from dprl.policies import file as archive
+from dprl.policies import base as archive
 from dprl.policies.base import provenance_of
 from dprl.policies.stochastic import NetworkPolicy
 

@@ -11,7 +11,7 @@ import pytest
 
 import dprl
 from dprl.apps.cli.main import _run
-from dprl.policies.file import REQUIRED_KEYS as REQUIRED
+from dprl.policies.base import REQUIRED_KEYS as REQUIRED
 from dprl.policies.signature import PublicKey, SecretKey, require, sign, verify
 
 pytest.importorskip("cryptography", reason="the extra sign is not installed")

@@ -1,4 +1,8 @@
-"""Names for the types of arrays: what is in them; shapes stand in docstrings. And short floats."""
+"""Names for the types of arrays: what is in them; shapes stand in docstrings.
+
+And what two kinds of arrays mean: short floats stand for decimals, and the counts (or shares) of
+actions in a state for what is usually done there.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dprl._core.words import say
 
 Bools: TypeAlias = NDArray[np.bool_]
 Codes: TypeAlias = NDArray[np.int32]
@@ -64,3 +70,34 @@ def doubles(values: Any, *, copy: bool = True) -> Floats:
 def one_double(value: Any) -> Any:
     """A float that is shorter than a double as the decimal it stands for; others as they are."""
     return float(doubles(value)) if is_short(value) else value
+
+
+# --- What is usually done in a state: the action with at least half of the share, if there is one
+#
+# Where no action has half of the share there is no usual practice: *practice is divided*. What is
+# suggested there is compared with all that was done there together, each action by its share (the
+# mixture), and naming any action is a change, the most frequent one too.
+
+DIVIDED = say("practice is divided")
+"""What stands in the place of the usual action where there is none."""
+
+ROUNDING = 1e-9
+
+
+def is_divided(m: NDArray[Any]) -> NDArray[np.bool_]:
+    """bool (k,): no action has half of the share; m (k, A) are counts, or shares.
+
+    False where nothing was ever done.
+    """
+    total, most = m.sum(axis=1), m.max(axis=1, initial=0)
+    return np.asarray((total > 0) & (2 * most < total * (1 - ROUNDING)))
+
+
+def unusual(m: NDArray[Any]) -> NDArray[np.bool_]:
+    """bool (k, A): choosing the action would be a change; m (k, A) are counts, or shares.
+
+    It is one unless the action is the single most frequent one and has half of the share.
+    """
+    most = m.max(axis=1, initial=0)[:, None]
+    alone = ((m == most).sum(axis=1) == 1) & ~is_divided(m)
+    return np.asarray((m < most) | ~alone[:, None])

@@ -67,6 +67,19 @@ def of_float(column: str) -> str:
     return f"CASE WHEN {column} = trunc({column}) THEN {wide} ELSE {result} END"
 
 
+def of_text(column: str, decimal: str) -> str:
+    """SQL of the number that text stands for, as DOUBLE; NULL where it stands for none.
+
+    Args:
+        column: SQL of the text.
+        decimal: The mark before the fraction; where it is a comma, a point is in no number.
+    """
+    if decimal == ".":
+        return f"TRY_CAST({column} AS DOUBLE)"
+    plain = f"CASE WHEN contains({column}, '.') THEN NULL ELSE replace({column}, ',', '.') END"
+    return f"TRY_CAST({plain} AS DOUBLE)"
+
+
 def _outermost(folders: set[str]) -> set[str]:
     """Folders that lie in no other of them: early versions look at the nearest folder alone."""
     return {folder for folder in folders if not any(map(folders.__contains__, _above(folder)))}

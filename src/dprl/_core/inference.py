@@ -114,7 +114,7 @@ def lowest_mean(x: ArrayLike, gamma: float, weight: ArrayLike | None = None) -> 
     return float(np.average(worst, weights=None if weight is None else np.asarray(weight)))
 
 
-def breakdown(x: ArrayLike, usual: float, weight: ArrayLike | None = None) -> float:
+def breakdown(x: ArrayLike, usual: float) -> float:
     """Γ* as estimated: the smallest Γ at which the mean of x could be no more than `usual`.
 
     It has no allowance for chance. For outcomes in two values it is max(m/n, (1 - n)/(1 - m)).
@@ -122,20 +122,19 @@ def breakdown(x: ArrayLike, usual: float, weight: ArrayLike | None = None) -> fl
     Args:
         x: Outcomes (n,) of those who took the action.
         usual: Mean outcome of those who did not.
-        weight: Weights (n,) of the outcomes. Default None: all the same.
 
     Returns:
         A number from 1 to MOST; 1 where x is not better, MOST where it takes MOST or more.
     """
     values = np.asarray(x, np.float64)
-    if not len(values) or not np.isfinite(usual) or lowest_mean(values, 1.0, weight) <= usual:
+    if not len(values) or not np.isfinite(usual) or lowest_mean(values, 1.0) <= usual:
         return 1.0
-    if lowest_mean(values, MOST, weight) > usual:
+    if lowest_mean(values, MOST) > usual:
         return MOST
     low, high = 1.0, MOST
     for _ in range(50):
         middle = float(np.sqrt(low * high))
-        above = lowest_mean(values, middle, weight) > usual
+        above = lowest_mean(values, middle) > usual
         low, high = (middle, high) if above else (low, middle)
     return low
 

@@ -1,13 +1,13 @@
-"""Table: a few rows for people, as text, HTML, dicts, JSON or any dataframe."""
+"""Table: a few rows for people, as text, HTML, dicts, JSON or any dataframe; and what has some."""
 
 from __future__ import annotations
 
 import html
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from dprl._core.optional import needed
 from dprl.errors import ParameterError
@@ -292,3 +292,123 @@ class Table:
         caption = f"<caption>{html.escape(self.caption)}</caption>" if self.caption else ""
         note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
         return f"<table>{caption}<thead>{head}</thead><tbody>{body}</tbody></table>{note}"
+
+
+# --- How nouns without a page of their own show themselves in a notebook
+
+
+def in_notebook(head: str, lines: Iterable[str] = (), tables: Iterable[Table] = ()) -> str:
+    """A heading, some sentences and some tables as HTML; every value is escaped.
+
+    Args:
+        head: The first line, which says what it is.
+        lines: Sentences below it; a line break within one is kept.
+        tables: Tables below them; those without rows are left out.
+    """
+    from dprl._core.html import visible  # tables are read where nobody writes pages
+
+    def text(words: str) -> str:
+        return html.escape(str(visible(words))).replace("\n", "<br>")
+
+    shown = "".join(f"<p>{text(line)}</p>" for line in lines if line)
+    return (
+        f"<div><p><strong>{text(head)}</strong></p>{shown}"
+        + "".join(table._repr_html_() for table in tables if len(table))
+        + "</div>"
+    )
+
+
+# --- What results share: a table for people, values for machines, a page in a notebook
+
+
+class Result:
+    """A result that is a table, with sentences beside it.
+
+    A subclass has `table` and `to_dict`; it may have sentences (`lines`) and warnings, and it says
+    in `HEAD` what a notebook writes above it.
+    """
+
+    HEAD: ClassVar[str] = ""
+
+    def table(self) -> Table:
+        """The result as a table.
+
+        Returns:
+            One row per thing that was looked at.
+
+        Example:
+            >>> import dprl
+            >>> result = dprl.markov_check(dprl.envs.delayed().sample(200, seed=0), 1.0)
+            >>> result.table()["past"][0]
+            'action 2 before'
+        """
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as values that JSON can carry; None where a number does not exist.
+
+        Returns:
+            Name → value.
+
+        Example:
+            >>> import dprl
+            >>> dprl.markov_check(dprl.envs.delayed().sample(200, seed=0), 1.0).to_dict()["ok"]
+            False
+        """
+        raise NotImplementedError
+
+    def to_json(self) -> str:
+        """The same as `to_dict`, as a JSON object.
+
+        Returns:
+            JSON text.
+
+        Example:
+            >>> import dprl
+            >>> dprl.markov_check(dprl.envs.delayed().sample(200, seed=0), 1.0).to_json()[:12]
+            '{"ok": false'
+        """
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    def to_frame(self, backend: str = "pandas") -> Any:
+        """The table as a dataframe.
+
+        Args:
+            backend: The library to use: "pandas" (default), "polars" or "pyarrow".
+
+        Returns:
+            A dataframe (pyarrow: a table) with the rows of `table`.
+
+        Raises:
+            ParameterError: There is no such backend.
+            PackageError: The library is not installed.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.delayed().sample(200, seed=0)
+            >>> dprl.markov_check(log, 1.0).to_frame("pyarrow").num_columns
+            8
+        """
+        return self.table().to_frame(backend)
+
+    def _warned(self) -> list[str]:
+        """The warnings of a result that has some, one per line."""
+        warnings: Any = getattr(self, "warnings", ())
+        return [f"warning: {line}" for line in (warnings() if callable(warnings) else warnings)]
+
+    def _said(self) -> list[str]:
+        """The sentences of a result that has some."""
+        lines: Any = getattr(self, "lines", ())
+        return list(lines() if callable(lines) else lines)
+
+    def _heading(self) -> str:
+        """What a notebook writes above the result."""
+        return self.HEAD
+
+    def __str__(self) -> str:
+        parts = ["\n".join(lines) for lines in (self._said(), self._warned()) if lines]
+        return "\n\n".join([str(self.table()), *parts])
+
+    def _repr_html_(self) -> str:
+
+        return in_notebook(self._heading(), [*self._said(), *self._warned()], [self.table()])

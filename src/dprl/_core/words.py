@@ -80,7 +80,7 @@ def _message(text: str) -> str:
 class Named(str):
     """A name in a message that Python and the command line write differently.
 
-    It is Python's text for everybody; commands render it anew (`dprl.apps.cli.wording`).
+    It is Python's text for everybody; commands render it anew (`dprl.apps.cli.console`).
 
     Attributes:
         kind: "option" (an argument with or without its value), "argument" (its name alone),

@@ -11,9 +11,8 @@ from dprl._core.checks import Cut
 from dprl._core.words import duration, option, say, say_many, sentences, word
 from dprl.certificate.settings import GateSettings
 from dprl.evidence.propensity import RecordedPropensity
-from dprl.logs.assumptions import UNRELATED, recorded_words
 from dprl.logs.log import Log
-from dprl.logs.source import Chunk, LogFacts, Source
+from dprl.logs.source import UNRELATED, Chunk, LogFacts, Source, recorded_words
 
 
 @dataclass(frozen=True, eq=False)

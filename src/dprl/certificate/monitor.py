@@ -306,7 +306,7 @@ class Watch:
         }  # fmt: skip
 
     def _repr_html_(self) -> str:
-        from dprl._core.results import in_notebook
+        from dprl._core.table import in_notebook
 
         head = str(self).splitlines()[0]
         return in_notebook(head, self.notes, (self.suggestions, self.more, self.drift))

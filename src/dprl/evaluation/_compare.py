@@ -34,8 +34,7 @@ from dprl._core.checks import (
     check_number,
     check_seed,
 )
-from dprl._core.results import Result
-from dprl._core.table import Table, to_json_value
+from dprl._core.table import Result, Table, to_json_value
 from dprl._core.words import either, worded
 from dprl.errors import ParameterError
 from dprl.evaluation._evaluate import evaluated

@@ -16,8 +16,7 @@ from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.bootstrap import counts
 from dprl._core.checks import Cut, check_draws, check_flag, check_level, check_number, is_number
 from dprl._core.inference import GAMMAS, MOST, gamma_words, threshold, worst_case
-from dprl._core.results import Result
-from dprl._core.table import Table, many, to_json_value
+from dprl._core.table import Result, Table, many, to_json_value
 from dprl._core.words import api, argument, option, say, worded
 from dprl.errors import ParameterError
 from dprl.evaluation.divergence import differs, practice

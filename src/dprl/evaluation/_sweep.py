@@ -27,8 +27,7 @@ import numpy as np
 from dprl._core import plot
 from dprl._core.checks import check_delta, check_range
 from dprl._core.cluster import connect
-from dprl._core.results import Result
-from dprl._core.table import Table, many, to_json_value
+from dprl._core.table import Result, Table, many, to_json_value
 from dprl._core.words import api, argument, either, worded
 from dprl.certificate._gate import gate
 from dprl.errors import DprlError, ParameterError, PolicyError

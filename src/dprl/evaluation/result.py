@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dprl._core.results import Result
-from dprl._core.table import Table, many, to_json_value
+from dprl._core.table import Result, Table, many, to_json_value
 from dprl._core.words import duration, joined, say, say_many, sentences, word
 from dprl.evidence.nuisances import doubt_notes
 from dprl.evidence.propensity import RecordedPropensity
-from dprl.logs.assumptions import DROPS, UNRELATED, WEIGHED
 from dprl.logs.log import Log
+from dprl.logs.source import DROPS, UNRELATED, WEIGHED
 from dprl.policies.explain import window_words
 from dprl.policies.familiar import never_saw
 from dprl.policies.held_out import HeldOut

@@ -30,8 +30,7 @@ import numpy as np
 
 from dprl._core.arrays import Bools, Floats
 from dprl._core.bootstrap import counts
-from dprl._core.results import Result
-from dprl._core.table import Table, to_json_value
+from dprl._core.table import Result, Table, to_json_value
 from dprl._core.words import either, joined, say, say_many, sentences, worded
 from dprl.errors import ParameterError
 from dprl.evaluation.bootstrap import Bootstrap

@@ -35,8 +35,8 @@ from dprl._core.compiled import compiled
 from dprl._core.linear import solve
 from dprl.evidence.behavior import folds_of
 from dprl.evidence.models import Fit, in_threads, plan_fits
+from dprl.evidence.neighbors.engine import Points
 from dprl.evidence.neighbors.metric import Metric
-from dprl.evidence.neighbors.samples import Points
 from dprl.learners.baselines.base import Transitions
 from dprl.learners.baselines.fitted import FittedQ, fitted_q
 from dprl.logs.encoding.categories import TRUTH

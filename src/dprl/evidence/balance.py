@@ -30,8 +30,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from dprl._core.arrays import Bools, Floats, Ints
-from dprl._core.results import Result
-from dprl._core.table import Table, to_json_value
+from dprl._core.table import Result, Table, to_json_value
 from dprl._core.words import joined, option, say, sentences, word
 from dprl.evidence.nuisances import OVERLAP
 from dprl.logs.log import Label, Log

@@ -280,7 +280,7 @@ class Behavior:
         )
 
     def _repr_html_(self) -> str:
-        from dprl._core.results import in_notebook
+        from dprl._core.table import in_notebook
 
         return in_notebook(repr(self).strip("<>"), tables=[self.calibration()])
 

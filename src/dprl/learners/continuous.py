@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.arrays import Floats, Ints
+from dprl._core.arrays import Floats, Ints, unusual
 from dprl._core.checks import (
     Cut,
     Visits,
@@ -57,15 +57,14 @@ from dprl._core.checks import (
 )
 from dprl._core.cluster import Cluster, connect
 from dprl._core.disk import need_for_neighbors
-from dprl._core.practice import unusual
 from dprl._core.words import option, say, worded
 from dprl.errors import ParameterError
 from dprl.evidence.decision_points import allowed, best_choice
 from dprl.evidence.excursions import credit
 from dprl.evidence.neighbors.device import open_device
+from dprl.evidence.neighbors.engine import Points
 from dprl.evidence.neighbors.engines import Remembering, SpreadEngine, near
 from dprl.evidence.neighbors.metric import Metric
-from dprl.evidence.neighbors.samples import Points
 from dprl.evidence.nuisances import usual_values
 from dprl.logs.censoring import treat_cut
 from dprl.logs.encoding.categories import TRUTH
@@ -424,7 +423,7 @@ class DPRLContinuous:
             menus_there = None if own.menus is None else SpreadEngine.of(own.menus, cluster)
             engines = Engines(SpreadEngine.of(own.returns, cluster), menus_there)
         elif len(learners) > 1:
-            remembering = [Remembering.of(e) for e in (own.returns, own.menus) if e]
+            remembering = [Remembering.like(e) for e in (own.returns, own.menus) if e]
             engines = Engines(*remembering, *[None] * (2 - len(remembering)))
         try:
             for learner in learners:

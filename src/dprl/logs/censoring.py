@@ -43,10 +43,10 @@ from dprl._core.linear import solve
 from dprl._core.optional import single_thread
 from dprl._core.words import either, option, say, sentences, worded
 from dprl.errors import CutWarning, LogError, ParameterError
-from dprl.logs.assumptions import DROPS
 from dprl.logs.follow_up import keep_rows, nothing_seen
 from dprl.logs.log import CUT, TERMINAL, Log, in_group_order
 from dprl.logs.returns import first_of, powers, returns
+from dprl.logs.source import DROPS
 
 # --- Inverse-probability-of-censoring weights: how likely was it that an episode was followed so
 # far?

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from dprl._core.arrays import doubles
 from dprl._core.checks import check_number
-from dprl._core.results import in_notebook
-from dprl._core.table import Table, many
+from dprl._core.table import Table, in_notebook, many
 from dprl._core.words import api, either, option, worded
 from dprl.errors import LogError, ParameterError
 from dprl.logs.reading.times import charted

@@ -500,22 +500,8 @@ def refuse_seen(policy: Any, log: Log, allowed: bool = False) -> tuple[str, ...]
     what = seen(origin, log)
     if not what:
         unsure = cannot_tell(origin) or ("" if "log" in origin else UNRECORDED)
-        return (
-            (
-                sentences(
-                    joined(
-                        "",
-                        (
-                            unsure,
-                            ".",
-                        ),
-                    ),
-                    say("If it has, every estimate below flatters it."),
-                ),
-            )
-            if unsure
-            else ()
-        )
+        flatters = say("If it has, every estimate below flatters it.")
+        return (sentences(joined("", (unsure, ".")), flatters),) if unsure else ()
     if not allowed:
         raise PolicyError(
             f"{what}: the estimate would flatter it.",

@@ -146,7 +146,7 @@ class LogInParts(LogFacts):
         return ""
 
     def _repr_html_(self) -> str:
-        from dprl._core.results import in_notebook
+        from dprl._core.table import in_notebook
 
         return in_notebook(repr(self))
 

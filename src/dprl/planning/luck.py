@@ -45,10 +45,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.arrays import Bools, Codes, Floats, Ints
+from dprl._core.arrays import unusual as unusual_pairs
 from dprl._core.checks import SegmentRule
 from dprl._core.compiled import compiled, in_parts, parts
 from dprl._core.exact import COUNT
-from dprl._core.practice import unusual as unusual_pairs
 from dprl._core.words import say
 from dprl.errors import PlanError
 from dprl.evidence.counts import FIRST, Counted, Counts, Occurrences

@@ -56,8 +56,7 @@ from numpy.typing import NDArray
 from dprl._core.arrays import Codes, Floats, Ints
 from dprl._core.checks import Cut, check_cut, check_gamma, check_level, check_seed, check_whole
 from dprl._core.compiled import compiled, in_parts
-from dprl._core.results import Result
-from dprl._core.table import Table, to_json_value
+from dprl._core.table import Result, Table, many, to_json_value
 from dprl._core.words import N_, api, joined, say, say_many, word, worded
 from dprl.errors import ParameterError
 from dprl.logs.log import CUT, Label, Log, check_log
@@ -150,15 +149,15 @@ class MarkovCheck(Result):
     def lines(self) -> list[str]:
         """What was found, what it means and what to do, one sentence or two per line."""
         seen = (
-            f"Compared: {_count(self.visits, 'visit')} in {_count(self.cells, 'cell')} (state and "
-            f"action) of {_count(self.groups, 'group')}, looking {_count(self.lags, 'step')} back; "
+            f"Compared: {many(self.visits, 'visit')} in {many(self.cells, 'cell')} (state and "
+            f"action) of {many(self.groups, 'group')}, looking {many(self.lags, 'step')} back; "
             f"{self.permutations:,} shuffles."
         )
         if self.permutations < self.asked:
             seen += f" ({self.asked:,} were asked for; fewer are taken in large logs.)"
         if self.unknown:
             seen += (
-                f" The last visits of {_count(self.unknown, 'cut episode')} have no known outcome "
+                f" The last visits of {many(self.unknown, 'cut episode')} have no known outcome "
                 "and were left out."
             )
         if not self.ok:
@@ -253,10 +252,6 @@ class MarkovCheck(Result):
 
     def __str__(self) -> str:
         return joined("\n", [*self.lines, "", str(self.table())])
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}{'s' * (n != 1)}"
 
 
 # --- Shuffles within cells: how unequal the means of some categories would be by chance alone

@@ -507,6 +507,18 @@ class Model:
         return np.asarray(self.seen.any(axis=1))
 
 
+def refuse_menus(log: Log) -> None:
+    """Refuse a log that says which actions were available: the baselines do not look at it."""
+    if log.available is not None:
+        raise LogError(
+            "the baselines do not take into account which actions were available.",
+            do=worded(
+                "Read the log without {available}, and see that what they suggest can be done.",
+                available=option("available"),
+            ),
+        )
+
+
 def estimate(log: Log, gamma: float, cut: Cut | None = None) -> Model:
     """The maximum-likelihood MDP of a log.
 
@@ -533,14 +545,7 @@ def estimate(log: Log, gamma: float, cut: Cut | None = None) -> Model:
     gamma = check_gamma(gamma)
     check_log(log)
     log.codes()
-    if log.available is not None:
-        raise LogError(
-            "the baselines do not take into account which actions were available.",
-            do=worded(
-                "Read the log without {available}, and see that what they suggest can be done.",
-                available=option("available"),
-            ),
-        )
+    refuse_menus(log)
     log = treat_cut(log, gamma, cut)
     state, S, A = log.codes().astype(np.int64), log.n_states, log.n_actions
     pair = state * A + log.action

@@ -43,8 +43,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dprl._core.compiled import compiled
-from dprl.evidence.neighbors.engine import Engine
-from dprl.evidence.neighbors.samples import Points
+from dprl.evidence.neighbors.engine import Engine, Points
 from dprl.logs.log import Log
 from dprl.logs.returns import powers
 from dprl.planning.semi_mdp import SemiMDP

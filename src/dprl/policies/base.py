@@ -1,34 +1,132 @@
-"""What most policies share: frozen parts, and a file."""
+"""What most policies share: frozen parts, a file, and a copy of it that may leave the house."""
 
 from __future__ import annotations
 
 import functools
+import io
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.archive import Archive, Arrays
+from dprl._core.arrays import Floats
+from dprl._core.optional import Registry
 from dprl._core.table import to_json_value
 from dprl._core.version import __version__
-from dprl._core.words import argument, worded
+from dprl._core.words import argument, option, worded
 from dprl.errors import PolicyError
 from dprl.logs.encoding.encoder import Encoding, encoding_of
 from dprl.logs.encoding.gaps import GONE
 from dprl.logs.log import Facts, Label, Log
-from dprl.logs.overlap import sealed_origin, sketch
+from dprl.logs.overlap import WITHHELD, sealed_origin, sketch
 from dprl.logs.reading.text import check_labels
 from dprl.logs.source import stage
-from dprl.policies import file as archive
 from dprl.policies.certificate import Certificate
 from dprl.policies.explain import Luck, conditions_of, luck_words, wrong_luck
 
 if TYPE_CHECKING:
     from dprl.logs.censoring import Near
     from dprl.logs.source import Source
+    from dprl.policies.protocol import Decisions
+    from dprl.policies.spaces import Space
+
+
+# --- The policy file: a zip of one JSON document and plain npy arrays. Reading one runs no code
+#
+# ``policy.json`` says what the file is, its format version, the kind of policy, everything that is
+# not an array, the dtype and shape of each array, and a SHA-256 over all of it. Equal content gives
+# equal bytes: no time stamps (see `dprl._core.archive`).
+
+VERSION = 2
+REQUIRED_KEYS = "DPRL_REQUIRE_SIGNED"
+"""Environment variable: the public key of minisign that every policy must be signed with."""
+LARGEST = 4 << 30
+"""Bytes a policy file may unpack to; more is refused before anything is unpacked."""
+ARCHIVE = Archive(
+    "dprl-policy", VERSION, "policy", PolicyError,
+    "Copy it again from where it was made, or fit the policy again.",
+)  # fmt: skip
+
+document, pack = ARCHIVE.document, ARCHIVE.pack
+
+KINDS: Registry[type[Stored]] = Registry("dprl.policies", "kind of policy")
+"""What a file calls a kind of policy → its class, which says what its file holds (`Stored`)."""
+
+
+def kind_of(name: str) -> type[Stored] | None:
+    """The class of a kind of policy, of dprl's or of a package; None where nobody knows it."""
+    import dprl.policies.loading  # noqa: F401  (dprl's own kinds are declared when it is imported)
+
+    return KINDS.find(name)
+
+
+def fits(head: Mapping[str, Any]) -> str:
+    """What is wrong with the arrays that a document announces; '' if its words can need them."""
+    kind = kind_of(head["kind"])
+    if kind is None:
+        return f"it is of kind {head['kind']!r}, which this version cannot read"
+    shapes = {name: spec.rpartition(" ")[2] for name, spec in kind.file_arrays().items()}
+    size = {
+        letter: len(head[name])
+        for letter, name in (("S", "states"), ("A", "actions"), ("d", "feature_names"))
+        if isinstance(head.get(name), list)
+    }
+    for name, spec in head["arrays"].items():
+        shape = spec.get("shape") if isinstance(spec, Mapping) else None
+        letters = shapes.get(name)
+        if letters is None:
+            return f"array {name!r} does not belong to a policy of kind {head['kind']!r}"
+        if not isinstance(shape, list) or len(shape) != len(letters):
+            return f"array {name!r} has another number of dimensions than it needs"
+        for letter, n in zip(letters, shape, strict=True):
+            if size.setdefault(letter, n) != n:
+                return f"array {name!r} is {shape}, and its words need {letter} = {size[letter]!r}"
+    for small, large in (("w", "d"), ("M", "N")):
+        if size.get(small, 0) > max(size.get(large, 0), 1):
+            return f"its arrays are larger than what it says can need ({small} > {large})"
+    return ""
+
+
+def unpack(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any], Arrays]:
+    """Kind, words and arrays of a policy file, or a PolicyError that says what is wrong with it.
+
+    Where the environment variable DPRL_REQUIRE_SIGNED holds a key, what is unpacked is exactly what
+    was found to be signed with it.
+    """
+    source = Path(path)
+    if not source.is_file():
+        raise PolicyError(f"there is no policy file {str(path)!r}.", do="Check the path.")
+    content: Path | io.BytesIO = source
+    key = os.environ.get(REQUIRED_KEYS, "").strip()
+    if key:
+        from dprl.policies.signature import LINE, PublicKey, verify
+
+        if not LINE.fullmatch(key) and not os.path.isabs(key):
+            raise PolicyError(
+                f"{REQUIRED_KEYS} must be a key, or the whole path of its file.",
+                repr(key),
+                "A file in the folder in which a command runs may be anybody's.",
+            )
+        try:
+            content = io.BytesIO(source.read_bytes())
+        except OSError as error:
+            raise ARCHIVE.broken(source.name, str(error)) from error
+        verify(source, PublicKey.read(key), content.getvalue())
+    version, kind, words, arrays = ARCHIVE.unpack(content, source.name, LARGEST, fits)
+    home = kind_of(kind)
+    if home is not None:
+        for older in range(version, VERSION):
+            home.migrate(older, words, arrays)
+    return kind, words, arrays
+
+
+# --- Where a policy comes from, and the frozen parts that most have
 
 
 def provenance_of(
@@ -150,7 +248,7 @@ class PolicyFields:
         self._check_arrays()
 
     def _repr_html_(self) -> str:
-        from dprl._core.results import in_notebook
+        from dprl._core.table import in_notebook
 
         actions = ", ".join(map(str, self.actions[:12])) + ", …" * (len(self.actions) > 12)
         return in_notebook(repr(self).strip("<>"), [f"Actions: {actions}.", *self.stated])
@@ -279,6 +377,71 @@ class PolicyFields:
         """
         return f"{self}\n\n{changes}"
 
+    if TYPE_CHECKING:  # a kind of policy says how
+
+        @property
+        def space(self) -> Space:
+            """What its states are."""
+            ...
+
+        def at(self, states: Any) -> Decisions:
+            """What it answers at these states."""
+            ...
+
+    @property
+    def _learner(self) -> str:
+        return str(self.parameters.get("learner", "another learner"))
+
+    def act(self, states: Any) -> Any:
+        """The action for each state, what to avoid there, or DEFER; states as in `at`.
+
+        Args:
+            states: States as `at` takes them, or one state.
+
+        Returns:
+            A list of k action labels or DEFER; for a single state, a single answer.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(60), state=[[0.0], [0.5]] * 30,
+            ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
+            ... )
+            >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
+            >>> policy.act([0.0])
+            'drug'
+        """
+        rows, single = self.space.read(states)
+        answers = self.at(rows).answers()
+        return answers[0] if single else answers
+
+    def probabilities(self, states: Any, *, behavior: Floats | None = None) -> Floats:
+        """The probability π(a|s): 1 at the chosen action, the behaviour's where it defers.
+
+        Args:
+            states: States as `at` takes them.
+            behavior: float64 (k, A), the probabilities of usual practice at these states, used
+                where the policy defers. Default None: the shares on record of what was done there
+                first; NaN where there are none.
+
+        Returns:
+            float64 (k, A), the probability of each action in the order of `actions`.
+
+        Raises:
+            PolicyError: `behavior` has another shape.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(60), state=[[0.0], [0.5]] * 30,
+            ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
+            ... )
+            >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
+            >>> policy.probabilities([[0.0]]).tolist()
+            [[1.0, 0.0]]
+        """
+        return self.at(states).probabilities(behavior=behavior)
+
     def bootstrap_neighbors(self) -> Near | None:
         """What counts near a place, for returns that were cut short (see `dprl.logs.censoring`).
 
@@ -316,7 +479,7 @@ class Stored(PolicyFields):
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
         if vars(cls).get("KIND"):
-            archive.KINDS.add(cls.KIND, cls)
+            KINDS.add(cls.KIND, cls)
 
     @classmethod
     def file_arrays(cls) -> dict[str, str]:
@@ -394,7 +557,7 @@ class Stored(PolicyFields):
             self._refuse(wrong)
         words, arrays = self._parts()
         words["provenance"] = to_json_value(sealed_origin(self.provenance))
-        archive.pack(path, self.KIND, words, arrays)
+        pack(path, self.KIND, words, arrays)
 
     def digest(self) -> str:
         """SHA-256 of everything the policy holds.
@@ -409,7 +572,7 @@ class Stored(PolicyFields):
             >>> policy.digest() == dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log).digest()
             True
         """
-        digest: str = archive.document(self.KIND, *self._parts())[0]["digest"]
+        digest: str = document(self.KIND, *self._parts())[0]["digest"]
         return digest
 
     @classmethod
@@ -436,7 +599,7 @@ class Stored(PolicyFields):
             ...     dprl.TablePolicy.load(path).digest() == policy.digest()
             True
         """
-        return cls._opened(path, *archive.unpack(path))
+        return cls._opened(path, *unpack(path))
 
     @classmethod
     def _opened(
@@ -503,3 +666,87 @@ class Stored(PolicyFields):
         if given["certificate"] is not None:
             given["certificate"] = Certificate.from_dict(given["certificate"])
         return cls(**given)
+
+
+# --- A copy of a policy that may leave the house: it answers the same, and names nobody
+#
+# What a policy file holds about people, and what becomes of it in a public copy:
+#
+# * the digest of the training log, the sample of its groups and the digests beside other logs and
+#   the audit trail (`provenance`, `certificate`): left out. They let one test who was in the log.
+# * labels of training episodes (`NeighborPolicy.episodes`): replaced by numbers. The numbers follow
+#   the points' own values, so they say nothing about the labels or the order of the log.
+# * training points (`NeighborPolicy`) and cell centres (`CellPolicy`, each the state of one step of
+#   training): the policy cannot answer without them. They go along only where that is asked for.
+# * labels of states and actions, counts, means and variances of returns, the smallest and largest
+#   value of each feature, the weights of a network, names of columns, settings: stay. They are what
+#   the policy knows. A count may be 1, and then the mean beside it is one person's return.
+
+Kept = TypeVar("Kept", bound=Stored)
+
+FACTS = (
+    "made_by", "episodes", "groups", "steps", "cut_episodes", "episodes_used", "steps_used",
+    "columns", "notes", "ranges", "quantiles", "backups", "luck", "markov",
+    "probabilities", "n_sites",
+)  # fmt: skip
+PARTS = {
+    "sweep": ("settings", "rule", "words", "estimator"),
+    "approved": ("changes", "of", "needs"),
+    "rules": ("whole",),
+}
+"""What of a provenance names nobody. Whatever is not listed here is left out."""
+
+
+def public_origin(origin: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a provenance by which nobody can be found in the training log."""
+    result: dict[str, Any] = {name: origin[name] for name in FACTS if name in origin}
+    for part, names in PARTS.items():
+        facts = origin.get(part)
+        if isinstance(facts, Mapping):
+            result[part] = {name: facts[name] for name in names if name in facts}
+    return result
+
+
+def public_copy(policy: Kept, *, points: bool = False) -> Kept:
+    """A copy of a policy without what names people; it answers the same at every state.
+
+    The copy cannot tell which logs it has seen: `dprl.evaluate` warns of that. What stays in it is
+    said in `dprl.policies.base`.
+
+    Args:
+        policy: A policy that can be saved.
+        points: Let training points (or the centres of cells) go along, where the policy answers
+            from them. They are states of single people as they were measured; without this, such a
+            policy is refused.
+
+    Returns:
+        The copy, of the same class.
+
+    Raises:
+        PolicyError: The policy lives in memory only, or it answers from states of single people
+            and `points` is False.
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+        >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+        >>> dprl.public_copy(policy).provenance["log"]
+        'withheld'
+    """
+    policy.digest()  # a policy that lives in memory only is refused here
+    if policy.single_states and not points:
+        raise PolicyError(
+            f"this policy answers from {policy.single_states}.",
+            ", ".join(getattr(policy, "feature_names", ())[:4]),
+            worded(
+                "If they may be public, say so: {points}. Labels are left out anyhow.",
+                points=option("points", True),
+            ),
+        )
+    origin = {**public_origin(policy.provenance), "log": WITHHELD, "public": True}
+    proved = policy.certificate
+    changed: dict[str, Any] = {
+        "provenance": origin,
+        "certificate": None if proved is None else replace(proved, log=WITHHELD),
+    }
+    return replace(policy, **changed, **policy.unnamed())

@@ -395,7 +395,7 @@ class CallablePolicy:
         self.save("")
 
     def _repr_html_(self) -> str:
-        from dprl._core.results import in_notebook
+        from dprl._core.table import in_notebook
 
         return in_notebook(repr(self).strip("<>"))
 

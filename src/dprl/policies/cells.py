@@ -200,72 +200,6 @@ class CellPolicy(Tabled):
         cell = self.cells_of(states)
         return self.decisions.at(cell, range(len(cell)))
 
-    def act(self, states: Any) -> Any:
-        """The action for each state, or DEFER.
-
-        Args:
-            states: (k, d) numbers in the order and the units of `feature_names`, or a table with
-                these columns; or one state, as a sequence of d numbers or a mapping from name to
-                number.
-
-        Returns:
-            A list of k action labels or DEFER; for a single state, a single answer.
-
-        Raises:
-            ParameterError: The states have another number of features.
-            PolicyError: A feature is not named, or a state is not numbers.
-            LogError: A feature is not finite.
-
-        Example:
-            >>> import dprl
-            >>> log = dprl.from_arrays(
-            ...     episode=range(600), state=[[0.0], [0.5]] * 300,
-            ...     action=["drug", "wait", "wait"] * 200, reward=[1, 0, 0] * 200,
-            ... )
-            >>> learner = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0)
-            >>> policy = dprl.gate(learner, log, value_range=(0, 1))
-            >>> policy.act([0.0])
-            'drug'
-        """
-        x, single = self.space.read(states)
-        answers = self.at(x).answers()
-        return answers[0] if single else answers
-
-    def probabilities(
-        self, states: Any, *, behavior: NDArray[np.float64] | None = None
-    ) -> NDArray[np.float64]:
-        """The probability π(a|s): 1 at the chosen action, the behaviour's where it defers.
-
-        Args:
-            states: (k, d) numbers in the order and the units of `feature_names`, or a table with
-                these columns; or one state, as a sequence of d numbers or a mapping from name to
-                number.
-            behavior: float64 (k, A), the probabilities of usual practice at these states, used
-                where the policy defers. Default None: the share of training trajectories in the
-                cell that took each action first; NaN outside all cells.
-
-        Returns:
-            float64 (k, A), the probability of each action in the order of `actions`.
-
-        Raises:
-            ParameterError: The states have another number of features.
-            PolicyError: A feature is not named, a state is not numbers, or `behavior` has another
-                shape.
-            LogError: A feature is not finite.
-
-        Example:
-            >>> import dprl
-            >>> log = dprl.from_arrays(
-            ...     episode=range(600), state=[[0.0], [0.5]] * 300,
-            ...     action=["drug", "wait", "wait"] * 200, reward=[1, 0, 0] * 200,
-            ... )
-            >>> learner = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0)
-            >>> policy = dprl.gate(learner, log, value_range=(0, 1))
-            >>> policy.probabilities([[0.0]]).tolist()
-            [[1.0, 0.0]]
-        """
-        return self.at(states).probabilities(behavior=behavior)
-
     def explain(self, state: Any, *, cases: bool = False) -> Explanation:
         """Why the policy answers as it does at one state.
 
@@ -455,8 +389,7 @@ class CellPolicy(Tabled):
 
 def centres_of(z: NDArray[np.float64]) -> Engine:
     """An engine that finds centres z (S, d')."""
-    from dprl.evidence.neighbors.engine import Engine
-    from dprl.evidence.neighbors.samples import Points
+    from dprl.evidence.neighbors.engine import Engine, Points
 
     n = len(z)
     points = Points(z, np.zeros(n, np.int32), np.zeros(n), np.arange(n))

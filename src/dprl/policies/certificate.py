@@ -449,6 +449,17 @@ def _whole_claim(certificate: Certificate, with_words: str) -> str:
     return sentences(claim, alone)
 
 
+NOTHING: Final = {
+    (True, False): say("VACUOUS: no suggestion is certified, so none is made."),
+    (True, True): say("VACUOUS: the policy as a whole is not certified, so no suggestion is made."),
+    (False, False): say("VACUOUS (large-sample): no suggestion is certified, so none is made."),
+    (False, True): say(
+        "VACUOUS (large-sample): the policy as a whole is not certified, so no suggestion is made."
+    ),
+}
+"""Whether it would be proved, and about a whole policy → the claim that nothing is certified."""
+
+
 def _whole_note(grade: str) -> str:
     return sentences(
         joined("", (NOTE, ".")),
@@ -713,37 +724,8 @@ class Certificate:
         """
         whole = self.kind.whole
         if self.vacuous:
-            return (
-                (
-                    sentences(
-                        say(
-                            "VACUOUS: the policy as a whole is not certified, so no suggestion is "
-                            "made."
-                        ),
-                        say("The policy is usual practice itself."),
-                    )
-                    if whole
-                    else sentences(
-                        say("VACUOUS: no suggestion is certified, so none is made."),
-                        say("The policy is usual practice itself."),
-                    )
-                )
-                if self.grade == "proved"
-                else (
-                    sentences(
-                        say(
-                            "VACUOUS (large-sample): the policy as a whole is not certified, so "
-                            "no suggestion is made."
-                        ),
-                        say("The policy is usual practice itself."),
-                    )
-                    if whole
-                    else sentences(
-                        say("VACUOUS (large-sample): no suggestion is certified, so none is made."),
-                        say("The policy is usual practice itself."),
-                    )
-                )
-            )
+            nothing = NOTHING[self.grade == "proved", whole]
+            return sentences(nothing, say("The policy is usual practice itself."))
         with_words = say("With probability at least {sure}", sure=self.sure)
         if self.grade != "proved":
             with_words = say(

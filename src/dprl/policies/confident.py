@@ -296,6 +296,3 @@ class ConfidentPolicy(TablePolicy):
     def __str__(self) -> str:
         line = in_a_line(self.summary(), "state")
         return joined("\n", (line, *self.stated))
-
-    def __repr__(self) -> str:
-        return f"<Policy: {in_a_line(self.summary(), 'state')}>"

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import DIVIDED
 from dprl._core.inference import LEVEL, breakdown_of_moments, contrast
-from dprl._core.practice import DIVIDED
 from dprl._core.table import Table, many, printable, to_json_value
 from dprl._core.words import (
     api,
@@ -25,8 +25,8 @@ from dprl._core.words import (
 )
 from dprl.errors import PolicyError
 from dprl.evidence.decision_points import TOLERANCE
-from dprl.logs.assumptions import UNRELATED, WEIGHED
 from dprl.logs.log import Label
+from dprl.logs.source import UNRELATED, WEIGHED
 from dprl.policies.protocol import Avoid, Decisions, Kind
 
 
@@ -222,7 +222,7 @@ class Explanation:
         return result
 
     def _repr_html_(self) -> str:
-        from dprl._core.results import in_notebook
+        from dprl._core.table import in_notebook
 
         head = str(self).splitlines()[0]
         return in_notebook(head, [self.reason], (self.actions, self.similar))

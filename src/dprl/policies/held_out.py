@@ -29,9 +29,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.arrays import Bools, Floats
+from dprl._core.arrays import Bools, Floats, is_divided
 from dprl._core.checks import Cut, check_cut, check_gamma, check_range, check_seed
-from dprl._core.practice import is_divided
 from dprl._core.words import option, worded
 from dprl.errors import ParameterError, PolicyError
 from dprl.evidence.behavior import Behavior

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from dprl.errors import ParameterError, PolicyError
 from dprl.logs.encoding.encoder import encoding_of
 from dprl.logs.roles import NAMES, REQUIRED
-from dprl.policies import file as archive
+from dprl.policies.base import kind_of, unpack
 from dprl.policies.cells import CellPolicy
 from dprl.policies.confident import ConfidentPolicy  # noqa: F401  (a kind that files hold)
 from dprl.policies.familiar import like_policy
@@ -55,8 +55,8 @@ def load(path: str | os.PathLike[str]) -> Loaded:
 
 
 def _opened(path: str | os.PathLike[str]) -> Loaded:
-    kind, words, arrays = archive.unpack(path)
-    home = archive.kind_of(kind) or TablePolicy  # which refuses a kind it does not know
+    kind, words, arrays = unpack(path)
+    home = kind_of(kind) or TablePolicy  # which refuses a kind it does not know
     return cast("Loaded", home._opened(path, kind, words, arrays))
 
 

@@ -251,13 +251,14 @@ class NeighborPolicy(Stored):
             >>> policy.available(policy.z[:1]) is None
             True
         """
+        from dprl.evidence.counts import always_available
+
         engine = self._engines.menus
         if engine is None:
             return None
         radius = float(self.parameters["radius"])
         seen = engine.evidence(z, radius, visits="all").n_pair > 0
-        refused = seen.astype(np.float32) @ (~self.menus).astype(np.float32)
-        return np.asarray(refused == 0)
+        return always_available(seen, self.menus)
 
     def allowed_at(
         self, z: NDArray[np.float64], leave_out: NDArray[np.int64] | None
@@ -359,70 +360,6 @@ class NeighborPolicy(Stored):
             pi=pi_of(choice, len(self.actions)),
             planned=np.where(here.allowed, here.Q, np.nan),  # a part of the plan is not the plan
         )
-
-    def act(self, states: Any) -> Any:
-        """The action for each state, or DEFER.
-
-        Args:
-            states: (k, d) numbers in the order and the units of `feature_names`, or a table with
-                these columns; or one state, as a sequence of d numbers or a mapping from name to
-                number.
-
-        Returns:
-            A list of k action labels or DEFER; for a single state, a single answer.
-
-        Raises:
-            ParameterError: The states have another number of features.
-            PolicyError: A feature is not named, or a state is not numbers.
-            LogError: A feature is not finite.
-
-        Example:
-            >>> import dprl
-            >>> log = dprl.from_arrays(
-            ...     episode=range(60), state=[[0.0], [0.5]] * 30,
-            ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
-            ... )
-            >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
-            >>> policy.act([0.0])
-            'drug'
-        """
-        x, single = self.space.read(states)
-        answers = self.at(x).answers()
-        return answers[0] if single else answers
-
-    def probabilities(
-        self, states: Any, *, behavior: NDArray[np.float64] | None = None
-    ) -> NDArray[np.float64]:
-        """The probability π(a|s): 1 at the chosen action, the behaviour's where it defers.
-
-        Args:
-            states: (k, d) numbers in the order and the units of `feature_names`, or a table with
-                these columns; or one state, as a sequence of d numbers or a mapping from name to
-                number.
-            behavior: float64 (k, A), the probabilities of usual practice at these states, used
-                where the policy defers. Default None: the share of neighbouring trajectories that
-                took each action first; NaN where there are none.
-
-        Returns:
-            float64 (k, A), the probability of each action in the order of `actions`.
-
-        Raises:
-            ParameterError: The states have another number of features.
-            PolicyError: A feature is not named, a state is not numbers, or `behavior` has another
-                shape.
-            LogError: A feature is not finite.
-
-        Example:
-            >>> import dprl
-            >>> log = dprl.from_arrays(
-            ...     episode=range(60), state=[[0.0], [0.5]] * 30,
-            ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
-            ... )
-            >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
-            >>> policy.probabilities([[0.0]]).tolist()
-            [[1.0, 0.0]]
-        """
-        return self.at(states).probabilities(behavior=behavior)
 
     def explain(self, state: Any, *, cases: bool = False) -> Explanation:
         """Why the policy answers as it does at one state.

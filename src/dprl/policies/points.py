@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.checks import check_number
-from dprl.evidence.neighbors.engine import Engine
+from dprl.evidence.neighbors.engine import Engine, Points
 from dprl.evidence.neighbors.net import greedy_net
-from dprl.evidence.neighbors.samples import Points
 from dprl.policies.neighbors import NeighborPolicy
 
 # --- Keeping less than all the data, and knowing what it costs

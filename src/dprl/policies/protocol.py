@@ -27,8 +27,7 @@ from typing import (
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.arrays import Floats, Ints
-from dprl._core.practice import is_divided, unusual
+from dprl._core.arrays import Floats, Ints, is_divided, unusual
 from dprl._core.words import either, say, worded
 from dprl.errors import PolicyError
 from dprl.logs.log import DEFERRAL, Label, Log

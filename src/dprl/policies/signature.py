@@ -26,7 +26,7 @@ from typing import Any
 from dprl._core.disk import replacing
 from dprl._core.optional import needed
 from dprl.errors import ParameterError, PolicyError
-from dprl.policies.file import REQUIRED_KEYS as REQUIRED
+from dprl.policies.base import REQUIRED_KEYS as REQUIRED
 
 PLAIN, HASHED, SCRYPT, BLAKE = b"Ed", b"ED", b"Sc", b"B2"
 UNTRUSTED, TRUSTED = "untrusted comment: ", "trusted comment: "

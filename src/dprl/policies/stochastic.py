@@ -73,15 +73,6 @@ class FeaturePolicy(PolicyFields, ABC):
         pi = self.probabilities(states)
         return Decisions.without_evidence(range(len(pi)), self.actions, pi, Terms())
 
-    def act(self, states: Any) -> Any:
-        """The most probable action of each state, the first of equals; states as in `at`.
-
-        A single state gives a single answer.
-        """
-        x, single = self.space.read(states)
-        answers = self.at(x).answers()
-        return answers[0] if single else answers
-
     def probabilities(self, states: Any, *, behavior: Floats | None = None) -> Floats:
         """π(a|s), float64 (k, A); states as in `at`.
 
@@ -99,10 +90,6 @@ class FeaturePolicy(PolicyFields, ABC):
     def changes(self, *, cases: bool = False) -> Table:
         """Refused: it does not know what is usually done."""
         raise no_record(self._learner)
-
-    @property
-    def _learner(self) -> str:
-        return str(self.parameters.get("learner", "another learner"))
 
     def __repr__(self) -> str:
         name = self.parameters.get("learner", "features")
@@ -266,30 +253,6 @@ class StochasticPolicy(Stored):
         uniform = np.full((1, len(self.actions)), 1 / max(len(self.actions), 1))
         return np.concatenate([self.pi, uniform])[self.space.codes(column)]
 
-    def act(self, states: Label | Iterable[Label | None] | None) -> Any:
-        """The most probable action of each state, the first of equals.
-
-        Args:
-            states: A label, or a list or column of k labels. A state that is missing (None), or was
-                never seen in training, is answered uniformly: the first action is named.
-
-        Returns:
-            A list of k action labels; for a single label, a single one.
-
-        Raises:
-            PolicyError: A label is of another type (text or number) than the training labels.
-
-        Example:
-            >>> import dprl
-            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
-            >>> policy = dprl.baselines.BC().fit(log)
-            >>> policy.act("fever")
-            'watch'
-        """
-        column, single = self.space.read(states)
-        answers = self.at(column).answers()
-        return answers[0] if single else answers
-
     def probabilities(
         self,
         states: Iterable[Label] | None = None,
@@ -358,10 +321,6 @@ class StochasticPolicy(Stored):
             dprl.errors.PolicyError: ...
         """
         raise no_record(self._learner)
-
-    @property
-    def _learner(self) -> str:
-        return str(self.parameters.get("learner", "another learner"))
 
     def __repr__(self) -> str:
         name = self.parameters.get("learner", "stochastic")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVa
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.practice import DIVIDED
+from dprl._core.arrays import DIVIDED
 from dprl._core.table import Table, many
 from dprl._core.words import argument, worded
 from dprl.errors import ParameterError
@@ -352,17 +352,9 @@ def summary_of(here: Decisions, steps: NDArray[np.int64]) -> dict[str, Any]:
 
 def in_a_line(s: Mapping[str, Any], what: str) -> str:
     """A summary in one line; `what` it is over: "state", "cell" or "point"."""
-
-    def many(name: str, word: str) -> str:
-        return f"{s[name]:,} {word}{'s' * (s[name] != 1)}"
-
-    parts = [many(f"{what}s", what)]
-    if what == "point":
-        parts.append(many("features", "feature"))
-    parts += [
-        many(f"{word.replace(' ', '_')}s", word)
-        for word in ("decision point", "change", "confirmation")
-    ]
+    words = [what, *(["feature"] if what == "point" else [])]
+    words += ["decision point", "change", "confirmation"]
+    parts = [many(s[f"{word.replace(' ', '_')}s"], word) for word in words]
     if s.get("divided"):
         parts[-2] += f" ({s['divided']:,} where {DIVIDED})"
     acts, differs = 100 * s["steps_spoken"], 100 * s["steps_differ"]

@@ -320,7 +320,7 @@ def make_hours(con: Any) -> None:
     )
     for name in ("codes", "roles", "ev", "spans", "episodes", "decisions", "state", "state_rows",
                  "carried", "dealt", "doses", "static"):  # fmt: skip
-        con.execute(f"DROP TABLE temp.{name}")
+        con.execute(f"DROP TABLE IF EXISTS temp.{name}")
 
 
 # --- Describe a cohort: stays left after each condition, counts and shares, and notes in words

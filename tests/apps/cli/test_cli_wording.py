@@ -13,8 +13,8 @@ import dprl
 from conftest import options
 from dprl._core.checks import MUST_BE
 from dprl._core.words import api, argument, either, option, worded
+from dprl.apps.cli.console import error_in_options, in_options
 from dprl.apps.cli.main import main  # noqa: F401  (every command registers)
-from dprl.apps.cli.wording import error_in_options, in_options
 
 SRC = Path(dprl.__file__).parent
 PYTHON = re.compile(

@@ -28,7 +28,7 @@ from test_servers import running, until_ready
 
 from dprl.apps.cli.console import app
 from dprl.apps.serve.metrics import Metrics
-from dprl.policies.file import REQUIRED_KEYS as REQUIRED
+from dprl.policies.base import REQUIRED_KEYS as REQUIRED
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 WHERE = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"

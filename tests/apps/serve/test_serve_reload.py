@@ -193,7 +193,7 @@ SIGNING = Path(__file__).parents[2] / "policies" / "signing"
 def signed(monkeypatch):
     """Every policy must be signed; gives what signs a file."""
     pytest.importorskip("cryptography", reason="cryptography is not installed (dprl[sign])")
-    from dprl.policies.file import REQUIRED_KEYS as REQUIRED
+    from dprl.policies.base import REQUIRED_KEYS as REQUIRED
     from dprl.policies.signature import SecretKey, require, sign
 
     monkeypatch.setenv(REQUIRED, "")

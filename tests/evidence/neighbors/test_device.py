@@ -213,7 +213,7 @@ def test_few_queries_stay_with_the_tree_and_other_returns_keep_the_points(monkey
     assert other._on_device.index is built._on_device.index
     plain = Engine.build(here, A).with_values(G)
     assert np.array_equal(other.evidence(z[:1100], 0.2).words, plain.evidence(z[:1100], 0.2).words)
-    kept = Remembering.of(built)
+    kept = Remembering.like(built)
     assert kept.device == "cpu"
     assert kept.shared is built.shared
     assert kept.evidence(z[:1100], 0.2) is kept.evidence(z[:1100], 0.2)

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dprl
-from dprl.policies import file as archive
+from dprl.policies import base as archive
 from dprl.policies.rules.rule import Condition, Rule, groups_by
 
 NAMES = ("pressure", "lactate", "age")

@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 
 from dprl._core.disk import refuse_overwrite
 from dprl._core.table import form, many
-from dprl.apps.cli.console import caution, command, head, progress, show, warned
+from dprl.apps.cli.console import command, head, progress, show, told, warned
 from dprl.apps.cli.learning import FitOptions, check_cluster, taken_by_fit
 from dprl.apps.cli.options import (
     Cluster,
@@ -237,14 +237,11 @@ def fit_evidence(
         policy = learner.fit(counted)
         policy.save(out)
     changes = policy.changes()
-    if json:
-        facts: dict[str, Any] = {**policy.summary(), "policy": str(out), "digest": policy.digest(),
-                                 "notes": list(counted.notes())}  # fmt: skip
-        show({**facts, "warnings": cautions, "changed": changes.to_dicts()}, as_json=True)
-        return 0
-    caution(cautions)
-    show(f"{counted!r}\n{policy}\n\n{head(changes)}\n\nSaved as {out}.", as_json=False)
-    return 0
+    facts = {**policy.summary(), "policy": str(out), "digest": policy.digest(),
+             "notes": list(counted.notes()), "warnings": cautions,
+             "changed": changes.to_dicts()}  # fmt: skip
+    words = f"{counted!r}\n{policy}\n\n{head(changes)}\n\nSaved as {out}."
+    return told(facts, words, json, cautions)
 
 
 # --- `dprl fit`: learns a policy from a log and saves it
@@ -324,9 +321,4 @@ def fit(
         changes = policy.changes()
         words = policy.learned_words(head(changes))
         facts = {**policy.summary(), **facts, "warnings": cautions, "changed": changes.to_dicts()}
-    if json:
-        show(facts, as_json=True)
-        return 0
-    caution(cautions)
-    show(f"{data!r}\n{words}\n\nSaved as {out}.", as_json=False)
-    return 0
+    return told(facts, f"{data!r}\n{words}\n\nSaved as {out}.", json, cautions)

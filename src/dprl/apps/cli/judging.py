@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import Parameter, Token
+from cyclopts import Parameter
 
 from dprl._core.checks import Cut
 from dprl._core.disk import refuse_overwrite
-from dprl.apps.cli.console import caution, command, progress, show, warned
+from dprl.apps.cli.console import caution, command, progress, show, told, warned
 from dprl.apps.cli.learning import LearnerOptions
 from dprl.apps.cli.options import (
     TREATMENTS,
@@ -26,9 +25,10 @@ from dprl.apps.cli.options import (
     ScanOptions,
     Seed,
     Values,
+    check_folder,
     columns_for,
     tried,
-    whole,
+    wholes,
 )
 from dprl.errors import ParameterError
 
@@ -81,13 +81,9 @@ def both_ends(lowest: float | None, highest: float | None) -> tuple[float, float
 
 def show_judged(policy: Any, result: Any, cautions: list[str], json: bool) -> int:
     """Show how a policy was judged, and what was warned of on the way; the exit code."""
-    if json:
-        facts = result.to_dict()
-        show({**facts, "warnings": [*cautions, *facts["warnings"]]}, as_json=True)
-        return 0
-    caution(cautions)
-    show(f"{policy!r}\n{result}", as_json=False)
-    return 0
+    facts = result.to_dict()
+    facts["warnings"] = [*cautions, *facts["warnings"]]
+    return told(facts, f"{policy!r}\n{result}", json, cautions)
 
 
 @command
@@ -218,10 +214,7 @@ def sensitivity(
 
     value_range = both_ends(lowest, highest)
     if figure is not None:
-        if not figure.parent.is_dir():
-            raise ParameterError(
-                f"the folder of {str(figure)!r} does not exist.", do="Make it first."
-            )
+        check_folder(figure)
         plot.ready()
         for path in (figure, figure.with_suffix(".parquet")):
             refuse_overwrite(path, policy, *files)
@@ -242,11 +235,6 @@ def sensitivity(
 # --- `dprl sweep`: several settings, each judged on held-out episodes
 
 
-def _wholes(kind: Any, tokens: Sequence[Token]) -> list[int]:
-    """Whole numbers only, in a list that may be left out: 2.5 is refused, and not rounded."""
-    return [whole(token.value.removesuffix(".0")) for token in tokens]
-
-
 @command
 def sweep(
     files: FilesOfLog,
@@ -258,7 +246,7 @@ def sweep(
         list[int] | None,
         Parameter(
             help="Values to try: --n-min 10 20 50.",
-            converter=_wholes,
+            converter=wholes,
             consume_multiple=True,
             negative="",
         ),
@@ -330,10 +318,8 @@ def sweep(
     from dprl.policies.held_out import rows_of
 
     for path in (out, figure):
-        if path is not None and not path.parent.is_dir():
-            raise ParameterError(
-                f"the folder of {str(path)!r} does not exist.", do="Make it first."
-            )
+        if path is not None:
+            check_folder(path)
     for path in (out if rule else None, figure, figure and figure.with_suffix(".parquet")):
         refuse_overwrite(path, *files, *(valid or ()))
     learning.check_sweep()

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 from cyclopts import App, Parameter, Token
 from cyclopts.config import Dict
@@ -169,6 +169,12 @@ def rows_in(files: list[str]) -> int:
         return 0
 
 
+def check_folder(file: Path) -> None:
+    """Refuse a file to be written in a folder that does not exist."""
+    if not file.parent.is_dir():
+        raise ParameterError(f"the folder of {str(file)!r} does not exist.", do="Make it first.")
+
+
 @contextlib.contextmanager
 def ended_like_an_interrupt() -> Iterator[None]:
     """Let a request to end the program (SIGTERM) clean up first, as Ctrl-C does."""
@@ -308,22 +314,18 @@ def whole(word: str) -> int:
     return int(word)
 
 
-def _whole(kind: Any, tokens: Sequence[Token]) -> Any:
+def wholes(_: Any, tokens: Sequence[Token]) -> list[int]:
     """Whole numbers only: 2.5 is refused, where cyclopts would round it to 2."""
-    wholes = []
-    for token in tokens:
-        word = token.value.removesuffix(".0")
-        try:
-            wholes.append(whole(word))
-        except ValueError:
-            raise ValueError(f"{token.value!r} is not a whole number.") from None
-    return wholes if get_origin(kind) is list else wholes[0]
+    return [whole(token.value.removesuffix(".0")) for token in tokens]
+
+
+def _whole(kind: Any, tokens: Sequence[Token]) -> int:
+    return wholes(kind, tokens)[0]
 
 
 Whole = Annotated[int, Parameter(converter=_whole)]
 MaybeWhole = Annotated[int | None, Parameter(converter=_whole)]
 """A whole number, or nothing; `Whole | None` would lose the converter in older cyclopts."""
-Wholes = Annotated[list[int], Parameter(converter=_whole)]
 
 TREATMENTS = (
     "drop (leave them out; nothing can be claimed), drop-unrelated (leave them out, and declare "

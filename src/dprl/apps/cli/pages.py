@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from dprl._core.disk import refuse_overwrite
-from dprl.apps.cli.console import caution, command, progress, show, warned
+from dprl.apps.cli.console import caution, command, progress, told, warned
 from dprl.apps.cli.options import (
     By,
     Draws,
@@ -83,8 +83,7 @@ def review(
     caution(cautions)
     if export:
         written = opened.export()
-        show(written.to_dict() if json else str(written), json)
-        return 0
+        return told(written.to_dict(), written, json)
     check_packages()
     from dprl.apps.web import new_token, open_socket, run, url_of
 
@@ -169,7 +168,4 @@ def report(
             by=columns_by(by, data), standard=standard, use=use, card=card, lang=lang,
             progress=tell,
         )  # fmt: skip
-    if not json:
-        caution(cautions)
-    show({**written.to_dict(), "warnings": cautions} if json else str(written), json)
-    return 0
+    return told({**written.to_dict(), "warnings": cautions}, written, json, cautions)

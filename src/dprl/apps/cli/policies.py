@@ -15,7 +15,7 @@ from cyclopts import Parameter
 
 from dprl._core.disk import prefix_in, refuse_overwrite, replacing
 from dprl._core.table import harmless, many, printable
-from dprl.apps.cli.console import command, complain, progress, show
+from dprl.apps.cli.console import command, complain, progress, show, told
 from dprl.apps.cli.options import (
     SETTINGS,
     Cases,
@@ -23,6 +23,7 @@ from dprl.apps.cli.options import (
     Json,
     Letters,
     Partitions,
+    check_folder,
     columns_for,
     numbers,
     whole,
@@ -67,8 +68,7 @@ def verify(
         f"Trusted comment: {printable(signed.comment)}\n"
         f"Policy {digest}"
     )
-    show(facts if json else text, json)
-    return 0
+    return told(facts, text, json)
 
 
 # --- `dprl sign`: vouch for a policy file with a key of minisign
@@ -103,8 +103,8 @@ def sign(
     load(policy)  # what cannot be used is not signed
     secret = SecretKey.read(key, _password)
     written = write_signature(policy, secret, comment)
-    show({"policy": policy, "signature": str(written)} if json else f"Signed: {written}", json)
-    return 0
+    facts = {"policy": policy, "signature": str(written)}
+    return told(facts, f"Signed: {written}", json)
 
 
 def _password() -> str:
@@ -173,8 +173,8 @@ def export(
     Args:
         policy: A policy file.
     """
+    from dprl.policies.base import public_copy
     from dprl.policies.loading import load
-    from dprl.policies.public import public_copy
 
     names = {"table": table, "column": column}
     naming = {name: value for name, value in names.items() if value is not None}
@@ -188,19 +188,17 @@ def export(
         fitted = load(policy)
         if to is not None:
             text = _text(fitted, policy, to, naming)
-            _refuse_folder(out)
+            check_folder(out)
             with replacing(out) as part:
                 part.write_text(text, encoding="utf-8")
             written = {"out": str(out), "to": to, "rules": len(getattr(fitted, "rules", ()))}
-            show(written if json else f"The rules of {policy} as {to}. Saved as {out}.", json)
-            return 0
+            return told(written, f"The rules of {policy} as {to}. Saved as {out}.", json)
         copy = public_copy(fitted, points=points) if public else fitted
         copy.save(out)
         digest = load(out).digest()
     facts = {"policy": str(out), "digest": digest, "public": public}
     kind = "A public copy" if public else "A copy"
-    show(facts if json else f"{kind} of {policy}. Saved as {out}.", json)
-    return 0
+    return told(facts, f"{kind} of {policy}. Saved as {out}.", json)
 
 
 def _refuse(asked: str, given: dict[str, Any], only: str) -> None:
@@ -226,11 +224,6 @@ def _text(fitted: Any, policy: str, to: str, naming: dict[str, str]) -> str:
             "rules.",
         )
     return str(fitted.exports[to](**naming))
-
-
-def _refuse_folder(out: Path) -> None:
-    if not out.parent.is_dir():
-        raise ParameterError(f"the folder of {str(out)!r} does not exist.", do="Make it first.")
 
 
 # --- `dprl changes`: the decisions a policy would change
@@ -310,8 +303,7 @@ def explain(policy: str, state: list[str], /, *, cases: Cases = False, json: Jso
     else:
         label = _label(fitted, state)
     explanation = fitted.explain(label, cases=cases)
-    show(explanation.to_dict() if json else str(explanation), json)
-    return 0
+    return told(explanation.to_dict(), explanation, json)
 
 
 def _pairs(words: Sequence[str]) -> list[str]:

@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from dprl._core.checks import check_whole
 from dprl._core.disk import expand_paths
 from dprl._core.optional import needed
+from dprl._core.table import many
 from dprl.apps.cli.console import command, complain, progress, refuse, show
 from dprl.apps.cli.options import Json, Whole
 from dprl.errors import ParameterError, PolicyError
@@ -100,12 +101,12 @@ def _error(file: str, facts: AuditFacts, chain: str) -> PolicyError:
 
 def _in_words(facts: AuditFacts) -> str:
     lines = [
-        f"{_number(facts.answers, 'answer')} in {_number(facts.lines, 'line')}"
+        f"{many(facts.answers, 'answer')} in {many(facts.lines, 'line')}"
         + (f", {facts.first} to {facts.last}" if facts.lines else ""),
     ]
     for digest, answered in facts.policies.items():
         when = f", {answered.first} to {answered.last}" if answered.answers else ""
-        lines.append(f"policy {digest}: {_number(answered.answers, 'answer')}{when}")
+        lines.append(f"policy {digest}: {many(answered.answers, 'answer')}{when}")
     others = {event: n for event, n in facts.events.items() if event != "answer"}
     if others:
         lines.append("Other lines: " + ", ".join(f"{n:,} {event}" for event, n in others.items()))
@@ -114,16 +115,12 @@ def _in_words(facts: AuditFacts) -> str:
         more = " …" if facts.torn > len(facts.torn_at) else ""
         last = ", the last of the file among them" if facts.ends_torn else ""
         lines.append(
-            f"{_number(facts.torn, 'line')} cut short by a crash (line {places}{more}{last}):"
+            f"{many(facts.torn, 'line')} cut short by a crash (line {places}{more}{last}):"
             " their answers were never given."
         )
     if facts.broken is None:
         lines.append(f"The chain holds. Last chain: {facts.chain or 'none'}")
     return "\n".join(lines)
-
-
-def _number(count: int, word: str) -> str:
-    return f"{count:,} {word}" + ("" if count == 1 else "s")
 
 
 # --- What the commands that answer over HTTP share: where they listen, and what they say first

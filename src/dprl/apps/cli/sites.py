@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from dprl._core.disk import refuse_overwrite
-from dprl.apps.cli.console import caution, command, complain, progress, show, warned
+from dprl.apps.cli.console import command, complain, progress, show, told, warned
 from dprl.apps.cli.options import Json, MaybeLogOptions, MaybeWhole
 from dprl.errors import EvidenceError, ParameterError
 
@@ -57,8 +57,7 @@ def merge(
     first = merged.evidence if isinstance(merged, dprl.SitePlan) else merged
     facts = {"evidence": str(out), "groups": first.groups,
              "sites": [dict(site) for site in first.sites]}  # fmt: skip
-    show(facts if json else f"{merged.explain()}\n\nSaved as {out}.", json)
-    return 0
+    return told(facts, f"{merged.explain()}\n\nSaved as {out}.", json)
 
 
 # --- `dprl evidence --sql` and `--rows`: the query for a warehouse, and what came of it
@@ -148,11 +147,8 @@ def count_rows(
         ) from error  # fmt: skip
     counted = from_query(read, agreed, site=site, **({} if k is None else {"k": k}))
     counted.save(out)
-    if json:
-        show({"evidence": str(out), "digest": counted.digest(), **counted.sites[0]}, as_json=True)
-        return 0
-    show(f"{counted.explain()}\n\nSaved as {out}.", as_json=False)
-    return 0
+    facts = {"evidence": str(out), "digest": counted.digest(), **counted.sites[0]}
+    return told(facts, f"{counted.explain()}\n\nSaved as {out}.", json)
 
 
 # --- `dprl evidence`: what a site counts of its log, for others to add up; no rows leave it
@@ -321,16 +317,12 @@ def _explain(files: list[str], json: bool) -> int:
     if not files:
         raise ParameterError("--explain needs an evidence file.", do="Name one.")
     parts: list[Any] = [load_counts(file) for file in files]
-    if json:
-        first = [part.evidence if isinstance(part, dprl.SitePlan) else part for part in parts]
-        facts = [
-            {"file": file, "sites": [dict(site) for site in one.sites], "words": part.explain()}
-            for file, part, one in zip(files, parts, first, strict=True)
-        ]
-        show(facts, as_json=True)
-        return 0
-    show("\n\n".join(part.explain() for part in parts), as_json=False)
-    return 0
+    first = [part.evidence if isinstance(part, dprl.SitePlan) else part for part in parts]
+    facts = [
+        {"file": file, "sites": [dict(site) for site in one.sites], "words": part.explain()}
+        for file, part, one in zip(files, parts, first, strict=True)
+    ]
+    return told(facts, "\n\n".join(str(fact["words"]) for fact in facts), json)
 
 
 def _make_schema(
@@ -365,13 +357,10 @@ def _make_schema(
             do="Name one of the two.",
         )
     made.save(out)
-    if not json:
-        caution(cautions)
     facts = {"schema": str(out), "digest": made.digest(), "states": len(made.states),
              "actions": len(made.actions), "warnings": cautions}  # fmt: skip
     words = f"{made!r}\nSaved as {out}. Read its labels before you pass it on."
-    show(facts if json else words, json)
-    return 0
+    return told(facts, words, json, cautions)
 
 
 def _labels(path: Path) -> list[Any]:
@@ -395,20 +384,24 @@ def _count(
 
     refuse_overwrite(out, *files, str(schema))
     agreed = dprl.SiteSchema.load(schema)
-    options = log.options()
-    options["follow_up"] = options["follow_up"] or agreed.follow_up
     with progress() as tell, warned() as cautions:
-        data = dprl.read(files, **options, progress=tell)
-        tell("counting (the first run compiles for some seconds)", 0.0)
+        data = _read(files, log, agreed, tell)
         counted = dprl.site_evidence(data, agreed, site=site, **({} if k is None else {"k": k}))
         counted.save(out)
-    if json:
-        show({"evidence": str(out), "digest": counted.digest(), **counted.sites[0],
-              "warnings": cautions}, as_json=True)  # fmt: skip
-        return 0
-    caution(cautions)
-    show(f"{data!r}\n{counted.explain()}\n\nSaved as {out}.", as_json=False)
-    return 0
+    facts = {"evidence": str(out), "digest": counted.digest(), **counted.sites[0],
+             "warnings": cautions}  # fmt: skip
+    return told(facts, f"{data!r}\n{counted.explain()}\n\nSaved as {out}.", json, cautions)
+
+
+def _read(files: list[str], log: MaybeLogOptions, schema: Any, tell: Any) -> Any:
+    """The log of a site, followed as the schema says where nobody says otherwise."""
+    import dprl
+
+    options = log.options()
+    options["follow_up"] = options["follow_up"] or schema.follow_up
+    data = dprl.read(files, **options, progress=tell)
+    tell("counting (the first run compiles for some seconds)", 0.0)
+    return data
 
 
 def _count_again(
@@ -426,18 +419,12 @@ def _count_again(
         )
     refuse_overwrite(out, *files, str(points))
     first = dprl.SiteEvidence.load(points)
-    options = log.options()
-    options["follow_up"] = options["follow_up"] or first.schema.follow_up
     with progress() as tell, warned() as cautions:
-        data = dprl.read(files, **options, progress=tell)
-        tell("counting (the first run compiles for some seconds)", 0.0)
+        data = _read(files, log, first.schema, tell)
         plan = dprl.site_plan(data, first, n_min=n_min, contrast=contrast, site=site,
                               **({} if k is None else {"k": k}))  # fmt: skip
         plan.save(out)
-    if json:
-        show({"evidence": str(out), "sites": len(plan.parts), "hidden": plan.hidden,
-              "warnings": cautions}, as_json=True)  # fmt: skip
-        return 0
-    caution(cautions)
-    show(f"{data!r}\n{plan.explain().split(chr(10) * 2)[0]}\n\nSaved as {out}.", as_json=False)
-    return 0
+    facts = {"evidence": str(out), "sites": len(plan.parts), "hidden": plan.hidden,
+             "warnings": cautions}  # fmt: skip
+    words = f"{data!r}\n{plan.explain().split(chr(10) * 2)[0]}\n\nSaved as {out}."
+    return told(facts, words, json, cautions)

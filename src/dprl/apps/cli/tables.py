@@ -13,7 +13,16 @@ from cyclopts import Parameter
 from dprl._core.checks import Cut
 from dprl._core.disk import check_target, replacing
 from dprl._core.table import many
-from dprl.apps.cli.console import caution, command, complain, progress, show, warned
+from dprl.apps.cli.console import (
+    caution,
+    command,
+    complain,
+    in_options,
+    progress,
+    show,
+    told,
+    warned,
+)
 from dprl.apps.cli.options import (
     SETTINGS,
     Dates,
@@ -29,7 +38,6 @@ from dprl.apps.cli.options import (
     Seed,
     fits_features,
 )
-from dprl.apps.cli.wording import in_options
 from dprl.errors import ParameterError
 from dprl.logs.roles import ROLES
 
@@ -84,8 +92,7 @@ def build(
     if explain is not None:
         with progress() as tell:
             rows = events.explain(files or None, spec, *explain, memory=memory, progress=tell)
-        show({"decision": rows.caption, "rows": rows.to_dicts()} if json else rows, json)
-        return 0
+        return told({"decision": rows.caption, "rows": rows.to_dicts()}, rows, json)
     if out is None:
         raise ParameterError(
             "dprl build needs a file to write.",
@@ -96,8 +103,7 @@ def build(
         built = events.build(
             files or None, spec, out, memory=memory, threads=threads, temp=temp, progress=tell
         )
-    show(built.to_dict() if json else f"{built}\n\nSaved as {out}.{_next(built, out)}", json)
-    return 0
+    return told(built.to_dict(), f"{built}\n\nSaved as {out}.{_next(built, out)}", json)
 
 
 def _next(built: Any, out: Path) -> str:
@@ -172,23 +178,16 @@ def init(
     cautions = _cautions(proposal)
     with replacing(target) as part:
         part.write_text(text, encoding="utf-8")
-    if json:
-        show(
-            {
-                "columns": proposal.columns, "reasons": proposal.reasons,
-                "left_out": proposal.left_out, "candidates": proposal.candidates,
-                "rows": proposal.rows, "settings": SETTINGS, "warnings": cautions,
-            },
-            as_json=True,
-        )  # fmt: skip
-        return 0
-    caution(cautions)
-    show(
+    facts = {
+        "columns": proposal.columns, "reasons": proposal.reasons, "left_out": proposal.left_out,
+        "candidates": proposal.candidates, "rows": proposal.rows, "settings": SETTINGS,
+        "warnings": cautions,
+    }  # fmt: skip
+    words = (
         f"{text}\nSaved as {SETTINGS}. It is a proposal from {proposal.rows:,} rows: read it, mend "
-        "it. Then: dprl check, dprl fit",
-        as_json=False,
+        "it. Then: dprl check, dprl fit"
     )
-    return 0
+    return told(facts, words, json, cautions)
 
 
 def proposed(
@@ -403,10 +402,7 @@ def split(
         f"{sides[side]['file']}"
         for side in ("train", "test")
     ]
-    if not json:
-        caution(cautions)
-    show({**sides, "warnings": cautions} if json else "\n".join(lines), json)
-    return 0
+    return told({**sides, "warnings": cautions}, "\n".join(lines), json, cautions)
 
 
 # --- `dprl check`: what is wrong or odd about a log

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from dprl._core.lazy import attach
 
 if TYPE_CHECKING:
+    from dprl.apps.figures.drawn import Figure as Figure
     from dprl.apps.figures.drawn import balance as balance
     from dprl.apps.figures.drawn import calibration as calibration
     from dprl.apps.figures.drawn import forest as forest
@@ -20,6 +21,5 @@ if TYPE_CHECKING:
     from dprl.apps.figures.drawn import sensitivity as sensitivity
     from dprl.apps.figures.drawn import sweep as sweep
     from dprl.apps.figures.drawn import value_by_size as value_by_size
-    from dprl.apps.figures.figure import Figure as Figure
 
 __getattr__, __dir__, __all__ = attach(__name__)

@@ -38,10 +38,10 @@ from dprl.errors import ParameterError
 from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation.result import ENOUGH, Evaluation
 from dprl.evaluation.subgroups import check_by
-from dprl.logs.assumptions import chances_words
 from dprl.logs.encoding.encoder import encoding_of
 from dprl.logs.encoding.gaps import gap_counts, gap_shares
 from dprl.logs.log import Log, check_log
+from dprl.logs.source import chances_words
 from dprl.policies.certificate import down
 from dprl.policies.familiar import like_policy
 from dprl.policies.protocol import DeferringPolicy

@@ -31,10 +31,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from dprl._core.arrays import Bools, Ints
+from dprl._core.arrays import DIVIDED, Bools, Ints
 from dprl._core.html.catalogue import Words
 from dprl._core.inference import LEVEL, contrast_of
-from dprl._core.practice import DIVIDED
 from dprl._core.table import Table
 from dprl._core.words import joined, said_by, say, sentences
 from dprl.errors import LogError
@@ -44,12 +43,11 @@ from dprl.evidence.balance import Balance, Compared, ComparedChange, comparable
 from dprl.evidence.behavior import Behavior
 from dprl.evidence.decision_points import TOLERANCE
 from dprl.evidence.propensity import EQUAL
-from dprl.logs.assumptions import DROPS, UNRELATED, WEIGHED
 from dprl.logs.censoring import from_cut_on, treat_cut
 from dprl.logs.log import CUT, Label, Log
 from dprl.logs.overlap import cannot_tell, seen
 from dprl.logs.returns import returns
-from dprl.logs.source import check_claim
+from dprl.logs.source import DROPS, UNRELATED, WEIGHED, check_claim
 from dprl.policies.explain import (
     change_rows,
     change_words,
@@ -539,13 +537,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     if cannot_tell(policy.provenance):
         notes.append(
             sentences(
-                joined(
-                    "",
-                    (
-                        cannot_tell(policy.provenance),
-                        ".",
-                    ),
-                ),
+                joined("", (cannot_tell(policy.provenance), ".")),
                 say("If it has, all of this flatters it."),
             )
         )

@@ -32,12 +32,12 @@ from dprl.errors import DprlError, ParameterError
 from dprl.evaluation._sensitivity import Sensitivity, sensitivity
 from dprl.evaluation.result import ENOUGH, Evaluation
 from dprl.evidence.yardstick import yardstick_words
-from dprl.logs.assumptions import chances_words
 from dprl.logs.encoding.categories import TRUTH
 from dprl.logs.encoding.encoder import FAR, Encoding, encoding_of
 from dprl.logs.encoding.gaps import GONE
 from dprl.logs.log import Log
 from dprl.logs.reading.dates import SINCE
+from dprl.logs.source import chances_words
 
 # --- Those who followed the policy where it first would have changed something, and the others
 #

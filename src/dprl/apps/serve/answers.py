@@ -26,9 +26,9 @@ from dprl.logs.encoding.categories import TRUTH, Levels
 from dprl.logs.encoding.encoder import FAR, Encoding
 from dprl.logs.encoding.gaps import GONE, is_gone
 from dprl.logs.reading.dates import on_day
+from dprl.policies.base import public_origin
 from dprl.policies.explain import reason
 from dprl.policies.protocol import Decisions, DeferringPolicy, Kind
-from dprl.policies.public import public_origin
 
 # --- Rows as they come: what a state is made of, and how rows in JSON become what a policy takes
 #

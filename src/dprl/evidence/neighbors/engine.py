@@ -16,8 +16,8 @@ import math
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +25,10 @@ from numpy.typing import NDArray
 from dprl._core.arrays import Floats, Ints
 from dprl._core.checks import Visits, check_choice, check_radius, check_threads, check_visits
 from dprl._core.exact import COUNT, Window, digits_of, window_of
-from dprl.errors import ParameterError
+from dprl.errors import LogError, ParameterError
 from dprl.evidence.counts import FIRST, Evidence
 from dprl.evidence.neighbors.device import DeviceCargo, Index, enough_memory, open_device
-from dprl.evidence.neighbors.metric import LARGEST, Asked, Sketch, ask
-from dprl.evidence.neighbors.samples import Points
+from dprl.evidence.neighbors.metric import LARGEST, Asked, FittedMetric, Sketch, ask
 from dprl.evidence.neighbors.tree import (
     QUERIES,
     Blocks,
@@ -44,7 +43,115 @@ from dprl.evidence.neighbors.tree import (
     list_rows,
     no_boxes,
 )
-from dprl.logs.log import Label
+from dprl.logs.encoding.features import plain_features
+from dprl.logs.log import Label, Log
+from dprl.logs.returns import returns
+
+# --- Points: every step of a log as a place, an action, a return and a trajectory
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """The N steps of a log and where they happened, in log order (sorted by episode, then time).
+
+    Attributes:
+        z: float64 (N, d), coordinates in which distance is Euclidean.
+        action: int32 (N,), the action of each step.
+        G: float64 (N,), the return to go, in the unit of the rewards.
+        episode: int64 (N,), the trajectory each step belongs to: numbers >= 0 that never decrease
+            from row to row.
+        gamma: The discount of the returns. Default 1.
+        actions: The action labels; empty (the default) if actions are only numbers.
+
+    Raises:
+        LogError: If the columns contradict each other, or a number is not finite.
+
+    Example:
+        >>> from dprl.evidence.neighbors import Engine, Points
+        >>> points = Points(
+        ...     z=[[0.0], [1.0], [3.0]], action=[0, 1, 0], G=[1.0, 2.0, 4.0], episode=[0, 0, 1]
+        ... )
+        >>> len(points), points.n_episodes
+        (3, 2)
+    """
+
+    z: NDArray[np.float64]
+    action: NDArray[np.int32]
+    G: NDArray[np.float64]
+    episode: NDArray[np.int64]
+    gamma: float = 1.0
+    actions: tuple[Label, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, dtype in (
+            ("z", np.float64), ("action", np.int32), ("G", np.float64), ("episode", np.int64),
+        ):  # fmt: skip
+            column: NDArray[Any] = np.ascontiguousarray(getattr(self, name), dtype).view()
+            column.setflags(write=False)
+            object.__setattr__(self, name, column)
+
+        def refuse(what: str) -> None:
+            raise LogError(f"points cannot be made of these columns: {what}.")
+
+        if self.z.ndim != 2 or not self.z.size:
+            refuse(f"there must be a row and a coordinate, z has shape {self.z.shape}")
+        if len(self.z) >= 1 << 31:
+            refuse(f"{len(self.z):,} rows are more than 2^31")
+        for name in ("action", "G", "episode"):
+            if getattr(self, name).shape != (len(self.z),):
+                refuse(f"'{name}' has shape {getattr(self, name).shape}, z {len(self.z):,} rows")
+        if not np.isfinite(self.z).all() or np.abs(self.z).max() > LARGEST:
+            refuse("coordinates must be finite and within 1e18")
+        if not np.isfinite(self.G).all():
+            refuse("'G' holds a value that is not finite")
+        if self.action.min() < 0 or (self.actions and self.action.max() >= len(self.actions)):
+            refuse("'action' has codes outside the labels")
+        if self.episode[0] < 0 or np.any(np.diff(self.episode) < 0):
+            refuse("rows must be sorted by episode, numbered from 0")
+
+    @classmethod
+    def of(cls, log: Log, metric: FittedMetric, gamma: float) -> Points:
+        """The steps of a log; if the log has groups, a group counts as one trajectory.
+
+        Args:
+            log: A gathered log (see `Log.gathered`) whose states are features.
+            metric: The metric, fitted to the features of the log.
+            gamma: Discount in (0, 1].
+
+        Returns:
+            The points.
+
+        Raises:
+            LogError: If states are labels, or the metric was fitted to other features.
+
+        Example:
+            >>> import dprl
+            >>> from dprl.envs import PointMass
+            >>> from dprl.evidence.neighbors import Points
+            >>> log = PointMass().sample(10, seed=0)
+            >>> len(Points.of(log, dprl.Metric().fit(log), gamma=0.97)) == log.n_steps
+            True
+        """
+        if log.features is None:
+            raise LogError(f"this log's states are {log.n_states} labels, not numeric features.")
+        if log.feature_names != metric.names:
+            raise LogError(
+                "this log has other features than the metric was fitted to.",
+                f"{', '.join(log.feature_names[:4])} and not {', '.join(metric.names[:4])}",
+            )
+        return cls(
+            metric.transform(plain_features(log)), log.action, returns(log, gamma),
+            np.repeat(log.group, log.lengths), float(gamma), log.actions,
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.z)
+
+    @functools.cached_property
+    def n_episodes(self) -> int:
+        """Number of trajectories."""
+        return 1 + int(np.count_nonzero(np.diff(self.episode)))
+
 
 Method: TypeAlias = Literal["auto", "tree", "brute"]
 
@@ -167,10 +274,27 @@ class Engine:
             >>> engine.evidence([[0.5]], radius=1.0, visits="all").state.mean
             array([5.])
         """
-        return Engine(
-            replace(self.points, G=G), self.actions, self.method, self.sketch, self.blocks,
-            self.boxes, self.device, self.shared,
-        )  # fmt: skip
+        return replace(Engine.like(self), points=replace(self.points, G=G))
+
+    @classmethod
+    def like(cls, engine: Engine, **more: Any) -> Self:
+        """An engine of this class over the same points, with the search structure of another.
+
+        Args:
+            engine: The other one.
+            **more: What engines of this class have besides.
+
+        Returns:
+            The engine; the structure is shared, not copied.
+
+        Example:
+            >>> points = Points(z=[[0.0], [1.0]], action=[0, 1], G=[1.0, 2.0], episode=[0, 1])
+            >>> engine = Engine.build(points)
+            >>> Engine.like(engine).blocks is engine.blocks
+            True
+        """
+        own = {part.name: getattr(engine, part.name) for part in fields(Engine)}
+        return cls(**own, **more)
 
     @property
     def nbytes(self) -> int:
@@ -224,8 +348,7 @@ class Engine:
         check_visits(visits)
         asked = ask(self.sketch, self._check(queries), check_radius(radius))
         own, Q = self._own(leave_out, len(asked.z)), len(asked.z)
-        window = self._window
-        words = np.zeros((2, Q, len(self.actions), window.width), np.int64)
+        words = np.zeros((2, Q, len(self.actions), self._window.width), np.int64)
         span = np.full((Q, 2), np.nan)
         if self.device is not None and Q >= WORTH_A_DEVICE:
             check_threads(threads)
@@ -237,11 +360,15 @@ class Engine:
             _spread(
                 lambda part: self._add(asked, part, boxes, own, visits, words, span), order, threads
             )
+        return self._evidence(words, span, visits)
+
+    def _evidence(self, words: Ints, span: Floats, visits: Visits) -> Evidence:
+        """What was added up for each query, words (2, Q, A, W) and span (Q, 2), as evidence."""
         words.setflags(write=False)
-        shape = (2, Q, len(self.actions))
+        window, shape = self._window, words.shape[:3]
         return Evidence(
             words, np.full(shape, window.top, np.int16), np.full(shape, window.bottom, np.int16),
-            span, tuple(range(Q)), self.actions, self.points.gamma, visits,
+            span, tuple(range(len(span))), self.actions, self.points.gamma, visits,
             self.points.n_episodes, window.sums,
         )  # fmt: skip
 

@@ -21,9 +21,8 @@ from dprl._core.checks import Visits, check_radius, check_visits
 from dprl._core.cluster import Cluster, Kept
 from dprl._core.exact import Window
 from dprl.evidence.counts import Evidence
-from dprl.evidence.neighbors.engine import Engine
+from dprl.evidence.neighbors.engine import Engine, Points
 from dprl.evidence.neighbors.metric import FittedMetric
-from dprl.evidence.neighbors.samples import Points
 from dprl.logs.encoding.features import columns_in, plain_features
 from dprl.logs.log import Log
 
@@ -121,8 +120,7 @@ class PointsPart:
     def engine(self) -> Engine:
         """The engine over these points, built when it is first asked."""
         own = Engine.build(self.points, self.n_actions, device=self.device)
-        parts = (own.points, own.actions, own.method, own.sketch, own.blocks, own.boxes, own.device)
-        return _WindowedEngine(*parts, window=self.window)
+        return _WindowedEngine.like(own, window=self.window)
 
     def read(self) -> Engine:
         """What a job is applied to."""
@@ -172,10 +170,7 @@ class SpreadEngine(Engine):
             )
             for a, b in itertools.pairwise(edges)
         ]
-        return cls(
-            points, engine.actions, engine.method, engine.sketch, engine.blocks, engine.boxes,
-            engine.device, engine.shared, cluster, cluster.keep(parts),
-        )  # fmt: skip
+        return cls.like(engine, cluster=cluster, parts=cluster.keep(parts))
 
     def evidence(
         self,
@@ -204,13 +199,7 @@ class SpreadEngine(Engine):
             words[:, some], span[some] = self.cluster.reduce(
                 self.parts, _answer, _add, (z[some], radius, visits, own)
             )
-        words.setflags(write=False)
-        shape = (2, Q, A)
-        return Evidence(
-            words, np.full(shape, window.top, np.int16), np.full(shape, window.bottom, np.int16),
-            span, tuple(range(Q)), self.actions, self.points.gamma, visits,
-            self.points.n_episodes, window.sums,
-        )  # fmt: skip
+        return self._evidence(words, span, visits)
 
 
 # --- Remembering: an engine that keeps its answers and gives them again to the same question
@@ -218,18 +207,10 @@ class SpreadEngine(Engine):
 
 @dataclass(eq=False)
 class Remembering(Engine):
-    """An engine that keeps its answers in memory; made by `Remembering.of`."""
+    """An engine that keeps its answers in memory; made by `Remembering.like`."""
 
     _answers: dict[Any, Evidence] | None = field(default_factory=dict, repr=False)
     _radius: float = -1.0
-
-    @classmethod
-    def of(cls, engine: Engine) -> Self:
-        """The same engine, with a memory of answers."""
-        return cls(
-            engine.points, engine.actions, engine.method, engine.sketch, engine.blocks,
-            engine.boxes, engine.device, engine.shared,
-        )  # fmt: skip
 
     def forget(self) -> None:
         """Drop all answers, and keep none from now on."""

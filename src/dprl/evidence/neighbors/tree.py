@@ -683,7 +683,6 @@ def farthest(
 #   finds
 #   its first row in the ball and the first row of every further action: no sorting, no sets.
 
-SIX = np.uint64(6)
 LOW6 = 63
 
 

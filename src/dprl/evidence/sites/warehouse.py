@@ -52,9 +52,6 @@ from dprl.logs.roles import by_role
 # partition also gives back hashes of its groups, and `from_batches` refuses a group that is in
 # two.
 
-BATCH_COLUMNS = "evidence binary, groups binary"
-"""The columns that `count_batches` gives back, as Spark writes a schema."""
-
 
 def count_batches(
     schema: SiteSchema,

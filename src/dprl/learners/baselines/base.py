@@ -25,13 +25,13 @@ from dprl._core.checks import (
     check_whole,
 )
 from dprl._core.words import either, option, worded
-from dprl.errors import LogError, ParameterError
+from dprl.errors import ParameterError
+from dprl.evidence.neighbors.engine import Points
 from dprl.evidence.neighbors.metric import FittedMetric, Metric
-from dprl.evidence.neighbors.samples import Points
 from dprl.logs.censoring import treat_cut
 from dprl.logs.encoding.features import plain_features
 from dprl.logs.log import Log, check_log
-from dprl.planning.model import Model, estimate
+from dprl.planning.model import Model, estimate, refuse_menus
 from dprl.policies.base import provenance_of
 from dprl.policies.stochastic import StochasticPolicy
 
@@ -147,14 +147,7 @@ class Transitions:
 def transitions(log: Log, metric: Metric, gamma: float, cut: Cut | None) -> Transitions:
     """The steps of a log whose states are features."""
     check_log(log)
-    if log.available is not None:
-        raise LogError(
-            "the baselines do not take into account which actions were available.",
-            do=worded(
-                "Read the log without {available}, and see that what they suggest can be done.",
-                available=option("available"),
-            ),
-        )
+    refuse_menus(log)
     fitted = metric.fit(log)
     log = treat_cut(log, gamma, cut).gathered()
     last = np.zeros(log.n_steps, bool)

@@ -46,6 +46,7 @@ from dprl.evidence.neighbors.engine import Engine
 from dprl.evidence.neighbors.metric import Metric
 from dprl.learners.baselines.base import Facts, FeatureBaseline, Parts, Transitions
 from dprl.learners.baselines.pqi import PQI
+from dprl.learners.baselines.spibb import keep_rare
 from dprl.planning.iteration import lowest_best, margin, one_hot
 from dprl.policies.stochastic import ForestPolicy
 
@@ -518,14 +519,6 @@ class FittedSPIBB(FeatureBaseline[ForestPolicy]):
             trees=self.trees,
             seed=self.seed,
         )
-
-
-def keep_rare(Q: Floats, free: Bools, pi_b: Floats, slack: float) -> Floats:
-    """The greedy step of Π_b, (k, A): the probability of free actions goes to the best of them."""
-    pi = np.where(free, 0.0, pi_b)
-    spare = np.where(free, pi_b, 0.0).sum(axis=1)
-    pi[np.arange(len(pi)), lowest_best(Q, free, slack)] += spare  # no free action: 0 is added
-    return pi
 
 
 @dataclass(frozen=True, eq=False)

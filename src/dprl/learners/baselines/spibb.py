@@ -99,21 +99,17 @@ class SPIBB(TabularBaseline):
         mdp = known_mdp(model, self.gamma)
         pi_b = behavior_of(model, self.behavior)
         free = model.n >= self.n_min
-        return improve(mdp, pi_b, (_keep if self.variant == "b" else _cap)(pi_b, free))
+        if self.variant == "b":
+            return improve(mdp, pi_b, lambda Q: keep_rare(Q, free, pi_b, 0.0))
+        return improve(mdp, pi_b, _cap(pi_b, free))
 
 
-def _keep(pi_b: Floats, free: Bools) -> Callable[[Floats], Floats]:
-    """The greedy step of Π_b: all probability of free actions goes to the best of them."""
-    fixed = np.where(free, 0.0, pi_b)
+def keep_rare(Q: Floats, free: Bools, pi_b: Floats, slack: float) -> Floats:
+    """The greedy step of Π_b, (k, A): the probability of free actions goes to the best of them."""
+    pi = np.where(free, 0.0, pi_b)
     spare = np.where(free, pi_b, 0.0).sum(axis=1)
-    states = np.arange(len(pi_b))
-
-    def step(Q: Floats) -> Floats:
-        pi = fixed.copy()
-        pi[states, lowest_best(Q, free, 0.0)] += spare  # no free action: 0 is added
-        return pi
-
-    return step
+    pi[np.arange(len(pi)), lowest_best(Q, free, slack)] += spare  # no free action: 0 is added
+    return pi
 
 
 def _cap(pi_b: Floats, free: Bools) -> Callable[[Floats], Floats]:

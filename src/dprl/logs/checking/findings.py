@@ -192,7 +192,7 @@ class CheckResult:
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
     def _repr_html_(self) -> str:
-        from dprl._core.results import in_notebook
+        from dprl._core.table import in_notebook
 
         head, counts, *_ = str(self).splitlines()
         return in_notebook(head, [counts, *map(str, self.findings)])

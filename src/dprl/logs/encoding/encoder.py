@@ -545,7 +545,7 @@ def labelled(log: Log) -> Log:
     return log if numeric else joined(log)
 
 
-def with_indicators(log: Log, wanted: Encoding | None = None, medians_of: Log | None = None) -> Log:
+def with_indicators(log: Log, wanted: Encoding | None = None) -> Log:
     """The log of numbers alone, without the gaps that are declared to be filled.
 
     Every category is a column of 0 and 1 per label; truth values stay.
@@ -553,14 +553,12 @@ def with_indicators(log: Log, wanted: Encoding | None = None, medians_of: Log | 
     Args:
         log: The log.
         wanted: How it is to be done. Default None: as its own labels and gaps need it.
-        medians_of: The log whose medians fill the gaps, where nothing is `wanted`. Default None:
-            this one.
     """
     if log.features is None or encoding_of(log.columns) is not None:
         return log
     if wanted is None and not _has_labels(log.levels) and not _declared(log) and not _dated(log):
         return log
-    own = _columns(log, wanted, "indicators", medians_of)
+    own = _columns(log, wanted, "indicators")
     columns: list[NDArray[np.float64]] = []
     names: list[str] = []
     levels: list[tuple[str, ...] | None] = []
@@ -648,13 +646,11 @@ def _has_labels(levels: Levels) -> bool:
     return any(own is not None and own != TRUTH for own in levels)
 
 
-def _columns(
-    log: Log, wanted: Encoding | None, how: How = "joined", medians_of: Log | None = None
-) -> Encoding:
+def _columns(log: Log, wanted: Encoding | None, how: How = "joined") -> Encoding:
     """How this log is encoded; refused where it has other columns than are `wanted`."""
     theirs = log.levels or (None,) * len(log.feature_names)
     if wanted is None:
-        return _own_encoding(log, how, medians_of)
+        return _own_encoding(log, how)
     if tuple(wanted.columns) != log.feature_names:
         raise LogError(
             "this log has other states than the policy was fitted to.",
@@ -677,10 +673,10 @@ def _columns(
     return wanted
 
 
-def _own_encoding(log: Log, how: How, medians_of: Log | None) -> Encoding:
+def _own_encoding(log: Log, how: How) -> Encoding:
     """How this log is encoded by itself: its own labels, and what fills its own gaps."""
     theirs = log.levels or (None,) * len(log.feature_names)
-    fills = fitted_fills(log if medians_of is None else medians_of)
+    fills = fitted_fills(log)
     levels = dict(zip(log.feature_names, theirs, strict=True))
     for j, (name, labels) in enumerate(levels.items()):
         if labels is None or name not in fills or not log.missing[j] or how == "plain":

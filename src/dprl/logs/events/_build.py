@@ -324,9 +324,8 @@ def build(
         speaking("building the log", room),
         database(memory, threads, temp, "events", read_by(rules, names), [target.parent]) as con,
     ):
-        folder = Path(con.execute("SELECT current_setting('temp_directory')").fetchone()[0])
         report("reading events", 0.0)
-        loaded = begin(con, rules, names, folder.with_name("parts"))
+        loaded = begin(con, rules, names)
         built = _run_parts(con, rules, loaded, target, report)
         report("writing", 0.0)
         _write(con, built, beside)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dprl._core.table import Table
@@ -76,8 +75,7 @@ def explain(
         database(memory, None, None, "explain", read_by(rules, names)) as con,
     ):
         report("reading events", 0.0)
-        folder = Path(con.execute("SELECT current_setting('temp_directory')").fetchone()[0])
-        loaded = begin(con, rules, names, folder.with_name("parts"), only=subject)
+        loaded = begin(con, rules, names, only=subject)
         make_part(con, rules, loaded, 0)
         if rules.episodes.by == "table":
             _keep_subject(con, subject)

@@ -7,10 +7,11 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dprl._core.table import many
 from dprl.logs.checking.findings import Finding
 from dprl.logs.checking.labels import near_words
 from dprl.logs.events.spec import HOUR, UNITS, place
-from dprl.logs.events.spec_rules import uses
+from dprl.logs.events.spec_rules import matches, uses
 from dprl.logs.reading.text import fold
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def code_findings(spec: Spec, rows_of: Mapping[str, int], used: Iterable[str]) -
                 for code, plain in unused.items():
                     if long_enough and form.fullmatch(plain):
                         near.setdefault(code, (pattern, where, True))
-                hit = any(re.fullmatch(_pattern(pattern), code, re.S) for code in rows_of)
+                hit = any(matches(pattern, code) for code in rows_of)
             else:
                 plain = _letters(pattern)
                 for length in (len(plain) - 1, len(plain), len(plain) + 1):
@@ -88,7 +89,7 @@ def code_findings(spec: Spec, rows_of: Mapping[str, int], used: Iterable[str]) -
             Finding(
                 "note",
                 "absent_codes",
-                f"{_count(len(absent), 'code')} of the spec occur{'s' * (len(absent) == 1)} in no "
+                f"{many(len(absent), 'code')} of the spec occur{'s' * (len(absent) == 1)} in no "
                 f"row: {_several([repr(code) for code in absent])}.",
                 absent[first],
                 "They may be absent, as the spec says; look whether they are spelled as in the "
@@ -103,18 +104,14 @@ def _inner(piece: str) -> str:
     return re.sub(r"[\s_-]+", " ", unicodedata.normalize("NFKC", piece)).casefold()
 
 
-def _pattern(pattern: str) -> str:
-    return ".*".join(map(re.escape, pattern.split("*")))
-
-
 def _near_finding(near: Mapping[str, tuple[str, str, bool]], rows_of: Mapping[str, int]) -> Finding:
     """The finding about codes that look like one of the spec, those with most rows first."""
     order = sorted(near, key=lambda code: (-rows_of[code], code))
     words = [
-        f"{code!r} ({_count(rows_of[code], 'row')}) is like {near[code][0]!r} "
-        f"({_count(rows_of.get(near[code][0], 0), 'row')})"
+        f"{code!r} ({many(rows_of[code], 'row')}) is like {near[code][0]!r} "
+        f"({many(rows_of.get(near[code][0], 0), 'row')})"
         if "*" not in near[code][0]
-        else f"{code!r} ({_count(rows_of[code], 'row')}) is like {near[code][0]!r}"
+        else f"{code!r} ({many(rows_of[code], 'row')}) is like {near[code][0]!r}"
         for code in order
     ]
     total = sum(rows_of[code] for code in near)
@@ -122,7 +119,7 @@ def _near_finding(near: Mapping[str, tuple[str, str, bool]], rows_of: Mapping[st
     return Finding(
         "warning",
         "near_codes",
-        f"{_count(len(near), 'code')} of the data, with {_count(total, 'row')}, "
+        f"{many(len(near), 'code')} of the data, with {many(total, 'row')}, "
         f"look{'s' * (len(near) == 1)} like a code of the spec and "
         f"{'is' if len(near) == 1 else 'are'} not used: {_several(words)}.",
         near[order[0]][1],
@@ -134,10 +131,6 @@ def _near_finding(near: Mapping[str, tuple[str, str, bool]], rows_of: Mapping[st
             else "name them in codes."
         ),
     )
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}{'s' * (n != 1)}"
 
 
 def _several(words: Sequence[str]) -> str:
@@ -205,8 +198,8 @@ def open_findings(
             Finding(
                 "warning" if why == NEXT else "note",
                 "open_stays" if why == NEXT else "open_at_last_row",
-                f"{sums['episodes']:,} of {_count(episodes, 'episode')} without an end event run "
-                f"on {until}: {sums['decisions']:,} of {_count(decisions, 'decision')}, the "
+                f"{sums['episodes']:,} of {many(episodes, 'episode')} without an end event run "
+                f"on {until}: {sums['decisions']:,} of {many(decisions, 'decision')}, the "
                 f"longest {sums['longest'] / HOUR:,.4g} h.",
                 f"subject {first['subject']}, episode that begins at {begins}",
                 "They are cut there. What lies between two stays counts as time without treatment: "
@@ -227,9 +220,9 @@ def open_findings(
             Finding(
                 "warning",
                 "open_at_horizon",
-                f"{sums['episodes']:,} of {_count(episodes, 'episode')} without an end event run "
+                f"{sums['episodes']:,} of {many(episodes, 'episode')} without an end event run "
                 "on to the horizon after the last of their rows that the spec uses: "
-                f"{sums['decisions']:,} of {_count(decisions, 'decision')} come after it, the "
+                f"{sums['decisions']:,} of {many(decisions, 'decision')} come after it, the "
                 f"longest run is {sums['longest'] / HOUR:,.4g} h.",
                 f"subject {sums['first']['subject']}, episode that begins at "
                 f"{_time(sums['first']['start'], spec)}",

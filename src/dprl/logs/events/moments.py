@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dprl._core.checks import check_threads, wrong
-from dprl._core.database import confine, connect, of_float
+from dprl._core.database import confine, connect, of_float, of_text
 from dprl._core.disk import prefix_in
 from dprl.errors import LogError
 from dprl.logs.events.spec import HOUR, UNITS, SpecError, place
@@ -254,10 +254,7 @@ def decimal_number(column: str, kind: str, decimal: str) -> str:
     """
     if kind == "FLOAT":
         return of_float(column)
-    if decimal == "." or kind != "VARCHAR":
-        return f"TRY_CAST({column} AS DOUBLE)"
-    plain = f"CASE WHEN contains({column}, '.') THEN NULL ELSE replace({column}, ',', '.') END"
-    return f"TRY_CAST({plain} AS DOUBLE)"
+    return of_text(column, decimal if kind == "VARCHAR" else ".")
 
 
 def _of_text(column: str, how: Written) -> Moment:

@@ -563,9 +563,10 @@ def speaking(doing: str, where: str) -> Iterator[None]:
                        "Are the files whole?") from error  # fmt: skip
 
 
-def begin(con: Any, spec: Spec, files: Sequence[str], folder: Path, only: Any = None) -> Loaded:
+def begin(con: Any, spec: Spec, files: Sequence[str], only: Any = None) -> Loaded:
     """Load the events, and the table of episodes if there is one."""
-    loaded = load(con, spec, files, folder, only)
+    spill = Path(con.execute("SELECT current_setting('temp_directory')").fetchone()[0])
+    loaded = load(con, spec, files, spill.with_name("parts"), only)
     if spec.episodes.by == "table":
         loaded = replace(loaded, findings=(*loaded.findings, *load_table(con, spec)))
     _refuse_points(con, spec, loaded.parts)

@@ -47,15 +47,17 @@ def option(kind: str, *default: Any) -> Any:
     return field(default=default[0] if default else MISSING, metadata={"kind": kind})
 
 
-def tidy(table: Any) -> None:
-    """Make lists tuples, and one text where several may stand a tuple of it."""
-    for each in fields(table):
-        kind = each.metadata.get("kind", "")
-        value = getattr(table, each.name)
-        if kind == "texts" and isinstance(value, str):
-            object.__setattr__(table, each.name, (value,))
-        elif isinstance(value, list):
-            object.__setattr__(table, each.name, tuple(value))
+class Keys:
+    """A table of a spec: its lists are tuples, and so is one text where several may stand."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):  # type: ignore[arg-type]
+            kind = each.metadata.get("kind", "")
+            value = getattr(self, each.name)
+            if kind == "texts" and isinstance(value, str):
+                object.__setattr__(self, each.name, (value,))
+            elif isinstance(value, list):
+                object.__setattr__(self, each.name, tuple(value))
 
 
 def microseconds(text: str) -> int:
@@ -78,12 +80,23 @@ def place(spec_lines: Mapping[Path, tuple[int, str]] | None, path: Path) -> str:
     return ", ".join(map(str, words))
 
 
-def refuse(lines: Any, path: Path, what: str, do: str = "") -> SpecError:
-    """The error for one key of a spec."""
-    return SpecError(what, place(lines, path), do)
+@dataclass(frozen=True)
+class At:
+    """One key of a spec, for errors that say where it stands."""
+
+    lines: Any
+    path: Path
+
+    def key(self, *names: str | int) -> At:
+        """A key below this one."""
+        return At(self.lines, (*self.path, *names))
+
+    def refuse(self, what: str, do: str = "") -> SpecError:
+        """The error for this key."""
+        return SpecError(what, place(self.lines, self.path), do)
 
 
-def check_fields(table: Any, path: Path, lines: Any) -> None:
+def check_fields(table: Any, at: At) -> None:
     """Refuse values that are not of the kind of their field."""
     for each in fields(table):
         kind = each.metadata.get("kind")
@@ -93,7 +106,7 @@ def check_fields(table: Any, path: Path, lines: Any) -> None:
         problem = _problem(kind, value)
         if problem:
             what = f"{each.name} must be {problem}; got {value!r}."
-            raise refuse(lines, (*path, each.name), what, _advice(kind, value))
+            raise at.key(each.name).refuse(what, _advice(kind, value))
 
 
 def _advice(kind: str, value: Any) -> str:
@@ -165,7 +178,7 @@ KINDS: Mapping[str, tuple[Any, str]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class Source(Keys):
     """Where the events are, and which column is what.
 
     Attributes:
@@ -218,12 +231,9 @@ class Source:
     delimiter: str = option("any text", "")
     labels: Any = option("any text", "")
 
-    def __post_init__(self) -> None:
-        tidy(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Interval:
+class Interval(Keys):
     """Rows that start and stop something, made into one row with a beginning and an end.
 
     Each start row becomes a row of code `name` with the value of that start, which ends at the next
@@ -248,12 +258,9 @@ class Interval:
     longest: str = option("duration", "24 h")
     may_be_absent: bool = option("flag", False)
 
-    def __post_init__(self) -> None:
-        tidy(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Episodes:
+class Episodes(Keys):
     """What one episode is.
 
     Attributes:
@@ -291,12 +298,9 @@ class Episodes:
     ended: str = option("text or nothing", "")
     group: str = option("text", "subject")
 
-    def __post_init__(self) -> None:
-        tidy(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Clock:
+class Clock(Keys):
     """When decisions are taken.
 
     Attributes:
@@ -315,12 +319,9 @@ class Clock:
     horizon: str = option("duration or nothing", "")
     partial: str = option("keep | drop", "keep")
 
-    def __post_init__(self) -> None:
-        tidy(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Feature:
+class Feature(Keys):
     """One number of the state, from what was known before the decision.
 
     Attributes:
@@ -363,12 +364,9 @@ class Feature:
     unit: str = option("text or nothing", "")
     may_be_absent: bool = option("flag", False)
 
-    def __post_init__(self) -> None:
-        tidy(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class Choice(Keys):
     """One of several named levels of a part of the action.
 
     Attributes:
@@ -383,12 +381,9 @@ class Choice:
     name: str = option("text")
     codes: Any = option("texts")
 
-    def __post_init__(self) -> None:
-        tidy(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class Part(Keys):
     """One treatment: what was given of it from t until before t'.
 
     Attributes:
@@ -421,12 +416,9 @@ class Part:
     valid: Any = option("pair", None)
     may_be_absent: bool = option("flag", False)
 
-    def __post_init__(self) -> None:
-        tidy(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Action:
+class Action(Keys):
     """What was done in a window, as one label.
 
     Attributes:
@@ -444,12 +436,9 @@ class Action:
     combine: str = option("first | joint", "first")
     none: str = option("text", "none")
 
-    def __post_init__(self) -> None:
-        tidy(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Reward:
+class Reward(Keys):
     """One term of the reward; the terms are added.
 
     The term is times x + plus, where x is taken from rows of the window.
@@ -484,12 +473,9 @@ class Reward:
     valid: Any = option("pair", None)
     may_be_absent: bool = option("flag", False)
 
-    def __post_init__(self) -> None:
-        tidy(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class End:
+class End(Keys):
     """Events that end an episode.
 
     Attributes:
@@ -507,12 +493,9 @@ class End:
     ended: str = option("text", "terminal")
     may_be_absent: bool = option("flag", False)
 
-    def __post_init__(self) -> None:
-        tidy(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Spec:
+class Spec(Keys):
     """How a table of events becomes a log of decisions.
 
     Attributes:
@@ -555,7 +538,7 @@ class Spec:
     def __post_init__(self) -> None:
         from dprl.logs.events.spec_rules import check_spec, refuse_leaks
 
-        tidy(self)
+        super().__post_init__()
         check_spec(self)
         refuse_leaks(self)
 
@@ -621,44 +604,38 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
     parts: dict[str, Any] = {}
     for name, table in content.items():
         if name in TABLES:
-            parts[name] = _make(TABLES[name], table, (name,), lines)
+            parts[name] = _make(TABLES[name], table, At(lines, (name,)))
         elif name in LISTS:
             if not isinstance(table, list):
-                raise refuse(
-                    lines,
-                    (name,),
-                    f"{name!r} must be a list of tables.",
-                    f"Write [[{name}]], with two brackets.",
+                raise At(lines, (name,)).refuse(
+                    f"{name!r} must be a list of tables.", f"Write [[{name}]], with two brackets."
                 )
-            made = [_make(LISTS[name], t, (name, i), lines) for i, t in enumerate(table)]
+            made = [_make(LISTS[name], t, At(lines, (name, i))) for i, t in enumerate(table)]
             parts[f"{name}s"] = tuple(made)
         else:
-            raise _unknown(name, [*TABLES, *LISTS], (name,), lines, "table")
+            raise _unknown(name, [*TABLES, *LISTS], At(lines, (name,)), "table")
     for name in ("episodes", "clock", "action"):
         if name not in parts:
-            raise refuse(lines, (name,), f"{file.name!r} has no table [{name}].", "Add it.")
+            raise At(lines, (name,)).refuse(f"{file.name!r} has no table [{name}].", "Add it.")
     parts.setdefault("features", ())
     parts.setdefault("rewards", ())
     spec = Spec(**parts, lines=lines)
     return _beside(spec, file.parent)
 
 
-def _unknown(name: str, names: list[str], path: Path, lines: Any, what: str) -> SpecError:
+def _unknown(name: str, names: list[str], at: At, what: str) -> SpecError:
     near = difflib.get_close_matches(name, names, n=1)
     do = f"Did you mean {near[0]!r}? " if near else ""
-    return refuse(
-        lines,
-        path,
-        f"there is no {what} {name!r} in a spec.",
-        f"{do}It may have {', '.join(names)}.",
+    return at.refuse(
+        f"there is no {what} {name!r} in a spec.", f"{do}It may have {', '.join(names)}."
     )
 
 
-def _make(kind: Any, table: Any, path: Path, lines: Any) -> Any:
+def _make(kind: Any, table: Any, at: At) -> Any:
     """One table of the file as an object of its class."""
     if not isinstance(table, Mapping):
-        what = f"{path[0]!r} must be a table; got {table!r}."
-        raise refuse(lines, path, what, f"Write [{path[0]}] above its keys.")
+        what = f"{at.path[0]!r} must be a table; got {table!r}."
+        raise at.refuse(what, f"Write [{at.path[0]}] above its keys.")
     own = {each.name: each for each in fields(kind)}
     nested = {key: target for (owner, key), target in NESTED.items() if owner is kind}
     keys = [name for name in own if name not in {field for field, _ in nested.values()}]
@@ -667,20 +644,16 @@ def _make(kind: Any, table: Any, path: Path, lines: Any) -> Any:
         if key in nested:
             name, inner = nested[key]
             items = value if isinstance(value, list) else [value]
-            values[name] = tuple(
-                _make(inner, item, (*path, key, i), lines) for i, item in enumerate(items)
-            )
+            values[name] = tuple(_make(inner, item, at.key(key, i)) for i, item in enumerate(items))
         elif key in keys:
             values[key] = value
         else:
-            raise _unknown(key, [*keys, *nested], (*path, key), lines, "key")
+            raise _unknown(key, [*keys, *nested], at.key(key), "key")
     for name, each in own.items():
         if name not in values and each.default is MISSING and each.default_factory is MISSING:
             asked = next((key for key, (field, _) in nested.items() if field == name), name)
-            raise refuse(
-                lines,
-                path,
-                f"[{'.'.join(str(p) for p in path if isinstance(p, str))}] "
+            raise at.refuse(
+                f"[{'.'.join(str(p) for p in at.path if isinstance(p, str))}] "
                 f"lacks the key {asked!r}.",
                 "Add it.",
             )

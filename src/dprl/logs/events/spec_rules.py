@@ -9,11 +9,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dprl.errors import LogError, ParameterError
-from dprl.logs.events.spec import UNITS, Path, SpecError, check_fields, microseconds, place, refuse
+from dprl.logs.events.spec import UNITS, At, Path, SpecError, check_fields, microseconds, place
 from dprl.logs.reading.text import Text, check_labels, fold
 
 if TYPE_CHECKING:
     from dprl.logs.events.spec import Feature, Part, Reward, Spec
+
+
+def at_key(spec: Spec, *path: str | int) -> At:
+    """A key of a spec."""
+    return At(spec.lines, path)
 
 
 # --- Which codes of the data a spec means: exact words, or patterns with `*`
@@ -231,14 +236,12 @@ def refuse_leaks(spec: Spec) -> None:
         use = by_role.get(f"f{i}")
         if use is None:
             continue
-        path: Path = ("feature", i, "codes")
+        at = at_key(spec, "feature", i, "codes")
         if feature.until == "at":
             for other, what in _at_the_decision(spec, by_role):
                 both = may_overlap(use.codes, _outer(spec, other.codes))
                 if both is not None:
-                    raise refuse(
-                        spec.lines,
-                        path,
+                    raise at.refuse(
                         f"feature {feature.name!r} would see {what} of its own decision: it counts "
                         f"rows of {both[0]!r} at the moment of the decision.",
                         f'Write until = "before" there ({place(spec.lines, other.path)}).',
@@ -247,9 +250,7 @@ def refuse_leaks(spec: Spec) -> None:
             for other in _outcomes(by_role):
                 both = may_overlap(use.codes, _outer(spec, other.codes))
                 if both is not None:
-                    raise refuse(
-                        spec.lines,
-                        path,
+                    raise at.refuse(
                         f"static feature {feature.name!r} would be known from the beginning, and "
                         f"{both[0]!r} is what happens later.",
                         f"Take it out of the state (see {place(spec.lines, other.path)}).",
@@ -303,40 +304,32 @@ def _refuse_telling_clock(spec: Spec, by_role: dict[str, Use]) -> None:
 
 def check_source(spec: Spec) -> None:
     """Refuse a source whose keys are not what they must be, with the line of the key."""
-    source, lines = spec.source, spec.lines
+    source = spec.source
     if source.time_unit and source.time_unit not in UNITS:
-        raise refuse(
-            lines,
-            ("source", "time_unit"),
-            f"time_unit must be one of {', '.join(UNITS)}; got {source.time_unit!r}.",
+        raise at_key(spec, "source", "time_unit").refuse(
+            f"time_unit must be one of {', '.join(UNITS)}; got {source.time_unit!r}."
         )
     written = ("decimal", "encoding", "dates", "labels", "delimiter")
     for key in written:
         try:
             Text(**{key: getattr(source, key)})
         except ParameterError as error:
-            raise refuse(lines, ("source", key), error.what, _in_source(key)) from error
+            raise at_key(spec, "source", key).refuse(error.what, _in_source(key)) from error
     object.__setattr__(source, "labels", check_labels(source.labels))
     if source.time_zone and source.time_unit:
-        raise refuse(
-            lines,
-            ("source", "time_zone"),
+        raise at_key(spec, "source", "time_zone").refuse(
             "times are numbers (time_unit), and numbers have no time zone.",
             "Leave one of the two out.",
         )
     for key in ("decimal", "encoding", "dates", "time_zone", "delimiter"):
         if source.preset == "omop" and getattr(source, key) != getattr(type(source), key):
-            raise refuse(
-                lines,
-                ("source", key),
+            raise at_key(spec, "source", key).refuse(
                 f"OMOP tables are read as the CDM writes them: they take no {key!r}.",
                 "Leave it out, or write the tables again.",
             )
     if source.preset == "omop" and len(source.files) > 1:
-        raise refuse(
-            lines,
-            ("source", "files"),
-            f"OMOP tables are in one folder or one DuckDB file; got {len(source.files)}.",
+        raise at_key(spec, "source", "files").refuse(
+            f"OMOP tables are in one folder or one DuckDB file; got {len(source.files)}."
         )
 
 
@@ -369,61 +362,58 @@ def check_spec(spec: Spec) -> None:
     """
     from dprl.logs.events import spec as kinds
 
-    lines = spec.lines
     for attribute, kind in (("source", kinds.Source), ("episodes", kinds.Episodes),
                             ("clock", kinds.Clock), ("action", kinds.Action)):  # fmt: skip
         table = getattr(spec, attribute)
         if not isinstance(table, kind):
             what = f"{attribute} must be a {kind.__name__}; got {type(table).__name__}."
-            raise refuse(lines, (attribute,), what)
-        check_fields(table, (attribute,), lines)
-    several: tuple[tuple[str, str, Any, Path], ...] = (
-        ("features", "feature", kinds.Feature, ("feature",)),
-        ("rewards", "reward", kinds.Reward, ("reward",)),
-        ("ends", "end", kinds.End, ("end",)),
-        ("intervals", "interval", kinds.Interval, ("interval",)),
-    )
-    for attribute, word, kind, path in several:
-        _check_list(getattr(spec, attribute), word, kind, path, lines)
-    _check_list(spec.action.parts, "part", kinds.Part, ("action", "part"), lines)
-    for attribute, word in (("features", "feature"), ("rewards", "reward")):
-        if not getattr(spec, attribute):
-            raise refuse(
-                lines, (word,), f"a spec needs at least one {word}.", f"Add a table [[{word}]]."
+            raise at_key(spec, attribute).refuse(what)
+        check_fields(table, at_key(spec, attribute))
+    several: dict[str, type] = {
+        "feature": kinds.Feature, "reward": kinds.Reward, "end": kinds.End,
+        "interval": kinds.Interval,
+    }  # fmt: skip
+    for word, each in several.items():
+        _check_list(getattr(spec, f"{word}s"), word, each, at_key(spec, word))
+    _check_list(spec.action.parts, "part", kinds.Part, at_key(spec, "action", "part"))
+    for word in ("feature", "reward"):
+        if not getattr(spec, f"{word}s"):
+            raise at_key(spec, word).refuse(
+                f"a spec needs at least one {word}.", f"Add a table [[{word}]]."
             )
     if not spec.action.parts:
-        raise refuse(
-            lines, ("action",), "an action needs at least one part.", "Add a table [[action.part]]."
+        raise at_key(spec, "action").refuse(
+            "an action needs at least one part.", "Add a table [[action.part]]."
         )
     check_source(spec)
     fold_codes(spec)
     _check_episodes(spec)
     _check_clock(spec)
     for i, feature in enumerate(spec.features):
-        _check_feature(feature, ("feature", i), lines)
+        _check_feature(feature, at_key(spec, "feature", i))
     for i, part in enumerate(spec.action.parts):
-        _check_part(part, ("action", "part", i), lines, spec)
+        _check_part(part, at_key(spec, "action", "part", i), spec)
     for i, reward in enumerate(spec.rewards):
-        _check_reward(reward, ("reward", i), lines, spec)
+        _check_reward(reward, at_key(spec, "reward", i), spec)
     _check_names(spec)
 
 
-def _check_list(tables: Any, word: str, kind: Any, path: Path, lines: Any) -> None:
+def _check_list(tables: Any, word: str, kind: Any, at: At) -> None:
     if not isinstance(tables, tuple):
-        raise refuse(lines, path, f"{word}s must be a list; got {type(tables).__name__}.")
+        raise at.refuse(f"{word}s must be a list; got {type(tables).__name__}.")
     for i, table in enumerate(tables):
         if not isinstance(table, kind):
             what = f"a {word} must be a {kind.__name__}; got {type(table).__name__}."
-            raise refuse(lines, (*path, i), what)
-        check_fields(table, (*path, i), lines)
+            raise at.key(i).refuse(what)
+        check_fields(table, at.key(i))
         if kind.__name__ == "Part":
             from dprl.logs.events.spec import Choice
 
-            _check_list(table.choices, "choice", Choice, (*path, i, "choices"), lines)
+            _check_list(table.choices, "choice", Choice, at.key(i, "choices"))
 
 
 def _check_episodes(spec: Spec) -> None:
-    episodes, lines = spec.episodes, spec.lines
+    episodes = spec.episodes
     needs = {"code": ("start",), "table": ("table",), "gap": ("gap", "ended")}
     for key in needs[episodes.by]:
         if not getattr(episodes, key):
@@ -433,203 +423,163 @@ def _check_episodes(spec: Spec) -> None:
                 "gap": 'Say how far apart two events of one episode may be: gap = "24 h".',
                 "ended": 'Say what the last event before a gap is: ended = "terminal", or "cut".',
             }[key]
-            raise refuse(lines, ("episodes", "by"), f"episodes by {episodes.by} need {key!r}.", do)
+            raise at_key(spec, "episodes", "by").refuse(
+                f"episodes by {episodes.by} need {key!r}.", do
+            )
     foreign = {"start": "code", "table": "table", "gap": "gap"}
     for key, by in foreign.items():
         if getattr(episodes, key) and episodes.by != by:
-            raise refuse(
-                lines,
-                ("episodes", key),
+            raise at_key(spec, "episodes", key).refuse(
                 f"{key!r} belongs to episodes by {by}, and these are by {episodes.by}.",
                 "Leave one of the two out.",
             )
     if episodes.ended not in ("", "terminal", "cut"):
-        raise refuse(
-            lines,
-            ("episodes", "ended"),
-            f"ended must be 'terminal' or 'cut'; got {episodes.ended!r}.",
+        raise at_key(spec, "episodes", "ended").refuse(
+            f"ended must be 'terminal' or 'cut'; got {episodes.ended!r}."
         )
     if episodes.group not in ("subject", "episode") and episodes.by != "table":
-        raise refuse(
-            lines,
-            ("episodes", "group"),
+        raise at_key(spec, "episodes", "group").refuse(
             f"group {episodes.group!r} must be 'subject' or 'episode': only a table has "
-            "columns of its own.",
+            "columns of its own."
         )
-    _positive(episodes.gap, "gap", ("episodes", "gap"), lines)
+    _positive(episodes.gap, at_key(spec, "episodes", "gap"))
 
 
 def _check_clock(spec: Spec) -> None:
-    clock, lines = spec.clock, spec.lines
+    clock = spec.clock
     if bool(clock.every) == bool(clock.on):
         what = "needs 'every' or 'on'" if not clock.every else "has both 'every' and 'on'"
-        raise refuse(
-            lines,
-            ("clock", "on") if clock.on else ("clock",),
-            f"the clock {what}.",
-            'Write every = "4 h", or on = ["VISIT"].',
+        raise at_key(spec, "clock", *(("on",) if clock.on else ())).refuse(
+            f"the clock {what}.", 'Write every = "4 h", or on = ["VISIT"].'
         )
-    _positive(clock.every, "every", ("clock", "every"), lines)
-    _positive(clock.horizon, "horizon", ("clock", "horizon"), lines)
+    _positive(clock.every, at_key(spec, "clock", "every"))
+    _positive(clock.horizon, at_key(spec, "clock", "horizon"))
     if clock.on and clock.partial == "drop":
-        raise refuse(
-            lines,
-            ("clock", "partial"),
-            "partial = 'drop' is of a clock with 'every': windows of 'on' have no length.",
+        raise at_key(spec, "clock", "partial").refuse(
+            "partial = 'drop' is of a clock with 'every': windows of 'on' have no length."
         )
 
 
-def _positive(duration: str, name: str, path: Path, lines: Any) -> None:
+def _positive(duration: str, at: At) -> None:
     if duration and microseconds(duration) == 0:
-        raise refuse(lines, path, f"{name} must be longer than 0; got {duration!r}.")
+        raise at.refuse(f"{at.path[-1]} must be longer than 0; got {duration!r}.")
 
 
-def _check_feature(feature: Feature, path: Path, lines: Any) -> None:
+def _check_feature(feature: Feature, at: At) -> None:
     take = feature.take
     if take in WITHOUT_CODES:
         for key in ("codes", "within", "valid", "known_after", "static"):
             if getattr(feature, key):
-                raise refuse(lines, (*path, key), f"{take!r} takes no {key}.", "Leave it out.")
+                raise at.key(key).refuse(f"{take!r} takes no {key}.", "Leave it out.")
         return
     if not feature.codes:
-        raise refuse(
-            lines,
-            path,
+        raise at.refuse(
             f"feature {feature.name!r} ({take}) has no codes.",
             'Name its events: codes = ["LAB//lactate"].',
         )
     if feature.static:
         if take not in ("last", "count", "ever"):
-            raise refuse(
-                lines,
-                (*path, "take"),
+            raise at.key("take").refuse(
                 f"{take!r} of rows without a time makes no sense.",
                 "Static features take 'last', 'count' or 'ever'.",
             )
         for key in ("within", "known_after"):
             if getattr(feature, key):
-                raise refuse(
-                    lines,
-                    (*path, key),
+                raise at.key(key).refuse(
                     f"a static feature takes no {key}.",
                     "Rows without a time have no age. Leave it out.",
                 )
         return
     if not feature.within:
-        raise refuse(
-            lines,
-            path,
+        raise at.refuse(
             f"feature {feature.name!r} ({take}) does not say how far it looks back.",
             'Write within = "24 h", "episode" or "history".',
         )
     if feature.within in ("episode", "history") and take in ("slope", "dose"):
         if take == "slope" or feature.within == "history":
-            raise refuse(
-                lines,
-                (*path, "within"),
-                f"{take!r} needs a look-back of limited length.",
-                'Write within = "24 h".',
+            raise at.key("within").refuse(
+                f"{take!r} needs a look-back of limited length.", 'Write within = "24 h".'
             )
     elif feature.within not in ("episode", "history"):
-        _positive(feature.within, "within", (*path, "within"), lines)
+        _positive(feature.within, at.key("within"))
 
 
-def _check_part(part: Part, path: Path, lines: Any, spec: Spec) -> None:
+def _check_part(part: Part, at: At, spec: Spec) -> None:
     if bool(part.codes) == bool(part.choices):
         what = "has neither codes nor choices" if not part.codes else "has both codes and choices"
-        raise refuse(lines, path, f"part {part.name!r} {what}.", 'Write codes = ["DRUG//*"].')
+        raise at.refuse(f"part {part.name!r} {what}.", 'Write codes = ["DRUG//*"].')
     if part.choices:
         for key in ("edges", "levels"):
             if getattr(part, key):
-                raise refuse(lines, (*path, key), f"choices have names of their own: no {key}.")
+                raise at.key(key).refuse(f"choices have names of their own: no {key}.")
         if part.take != "any":
-            raise refuse(lines, (*path, "take"), f"choices go by 'any' event; got {part.take!r}.")
+            raise at.key("take").refuse(f"choices go by 'any' event; got {part.take!r}.")
         names = [choice.name for choice in part.choices]
         for name in names:
             if names.count(name) > 1:
-                raise refuse(lines, (*path, "choices"), f"two choices are called {name!r}.")
+                raise at.key("choices").refuse(f"two choices are called {name!r}.")
     elif part.take == "any" and part.edges:
-        raise refuse(
-            lines,
-            (*path, "edges"),
+        raise at.key("edges").refuse(
             "'any' is 0 or 1 and takes no edges.",
             "Leave them out, or take 'sum', 'dose' or another number.",
         )
     elif part.take != "any" and not part.edges:
-        raise refuse(
-            lines,
-            (*path, "take"),
+        raise at.key("take").refuse(
             f"{part.take!r} is a number and needs edges.",
             "Write edges = [0, 500]: 0, above 0 up to 500, above 500.",
         )
     levels = len(part.edges) + 1 if part.edges else 2
     if part.levels and len(part.levels) != levels:
-        raise refuse(
-            lines,
-            (*path, "levels"),
+        raise at.key("levels").refuse(
             f"{len(part.levels)} names for {levels} levels of part {part.name!r}.",
             "There is one level more than edges.",
         )
     if part.levels and len(set(part.levels)) < len(part.levels):
-        raise refuse(lines, (*path, "levels"), f"two levels of part {part.name!r} have one name.")
+        raise at.key("levels").refuse(f"two levels of part {part.name!r} have one name.")
     if part.take in NEED_ROW and not part.absent:
-        raise refuse(
-            lines,
-            path,
+        raise at.refuse(
             f"part {part.name!r} takes {part.take!r} and does not say what it is "
             "where there is no row.",
             'Name that level: absent = "not set".',
         )
     if part.take in ("dose", "amount"):
-        _needs_end(part.codes, part.take, (*path, "take"), spec)
+        _needs_end(part.codes, part.take, at.key("take"), spec)
 
 
-def _needs_end(codes: Any, take: str, path: Path, spec: Spec) -> None:
+def _needs_end(codes: Any, take: str, at: At, spec: Spec) -> None:
     """Refuse a dose of rows that can have no end."""
     made = [interval.name for interval in spec.intervals]
     if spec.source.end or spec.source.preset == "omop":
         return
     for code in codes:
         if not any(matches(code, name) for name in made):
-            raise refuse(
-                spec.lines,
-                path,
+            raise at.refuse(
                 f"{take!r} needs rows with an end, and {code!r} has none.",
                 "Name the column of ends in [source], or make rows with [[interval]].",
             )
 
 
-def _check_reward(reward: Reward, path: Path, lines: Any, spec: Spec) -> None:
+def _check_reward(reward: Reward, at: At, spec: Spec) -> None:
     if not reward.codes and not (reward.at == "end" and reward.ended):
-        raise refuse(
-            lines,
-            path,
+        raise at.refuse(
             "a reward has no codes.",
             'Name its events: codes = ["DEATH"]; or at = "end" and ended = ["died"].',
         )
     if not reward.codes and reward.take != "any":
-        raise refuse(lines, (*path, "take"), f"{reward.take!r} needs codes.")
+        raise at.key("take").refuse(f"{reward.take!r} needs codes.")
     if reward.ended and reward.at != "end":
-        raise refuse(
-            lines, (*path, "ended"), "'ended' belongs to a reward at the end.", 'Write at = "end".'
-        )
+        raise at.key("ended").refuse("'ended' belongs to a reward at the end.", 'Write at = "end".')
     if reward.at == "end" and reward.side == "finish":
-        raise refuse(lines, (*path, "side"), "'side' belongs to a reward of every window.")
+        raise at.key("side").refuse("'side' belongs to a reward of every window.")
     if reward.missing is not None and reward.take not in NEED_ROW:
-        raise refuse(
-            lines,
-            (*path, "missing"),
-            f"{reward.take!r} is never missing: without a row it is 0.",
-            "Leave it out.",
+        raise at.key("missing").refuse(
+            f"{reward.take!r} is never missing: without a row it is 0.", "Leave it out."
         )
     words = {"terminal", "cut", *(end.ended for end in spec.ends)}
     for word in reward.ended:
         if word not in words:
-            raise refuse(
-                lines,
-                (*path, "ended"),
-                f"no episode can end with {word!r}.",
-                f"The words are {', '.join(sorted(words))}.",
+            raise at.key("ended").refuse(
+                f"no episode can end with {word!r}.", f"The words are {', '.join(sorted(words))}."
             )
 
 
@@ -638,31 +588,25 @@ def _check_names(spec: Spec) -> None:
     taken = dict.fromkeys(COLUMNS, "a column of every log")
     for i, feature in enumerate(spec.features):
         if feature.name.lower() in taken:
-            raise refuse(
-                spec.lines,
-                ("feature", i, "name"),
+            raise at_key(spec, "feature", i, "name").refuse(
                 f"the name {feature.name!r} is taken: {taken[feature.name.lower()]}.",
                 "Choose another; capital letters make no difference.",
             )
         taken[feature.name.lower()] = "another feature"
         if feature.take == "dose":
-            _needs_end(feature.codes, "dose", ("feature", i, "take"), spec)
+            _needs_end(feature.codes, "dose", at_key(spec, "feature", i, "take"), spec)
     names: set[str] = set()
     for i, part in enumerate(spec.action.parts):
         if part.name in names:
-            raise refuse(
-                spec.lines,
-                ("action", "part", i, "name"),
-                f"two parts of the action are called {part.name!r}.",
+            raise at_key(spec, "action", "part", i, "name").refuse(
+                f"two parts of the action are called {part.name!r}."
             )
         names.add(part.name)
     if spec.action.combine == "first" and spec.action.none in names:
-        raise refuse(
-            spec.lines,
-            ("action", "none"),
-            f"{spec.action.none!r} is a part of the action and the word for none.",
+        raise at_key(spec, "action", "none").refuse(
+            f"{spec.action.none!r} is a part of the action and the word for none."
         )
     made = [interval.name for interval in spec.intervals]
     for i, name in enumerate(made):
         if name in made[:i]:
-            raise refuse(spec.lines, ("interval", i, "name"), f"two intervals are called {name!r}.")
+            raise at_key(spec, "interval", i, "name").refuse(f"two intervals are called {name!r}.")

@@ -399,8 +399,13 @@ def _decimal(feature: Feature) -> str:
     return f"DECIMAL(38, {int(feature.places)})"
 
 
-def _is_carried(feature: Feature) -> bool:
-    return feature.take in CARRIED or _limit(feature) is None
+def _kind(feature: Feature) -> str:
+    """The table in which a feature of some codes is made."""
+    if feature.static:
+        return "static"
+    if feature.take == "dose":
+        return "doses"
+    return "carried" if feature.take in CARRIED or _limit(feature) is None else "dealt"
 
 
 def state_rows(spec: StateSpec) -> str:
@@ -451,24 +456,23 @@ def state_rows(spec: StateSpec) -> str:
 def make_state(con: Any, spec: StateSpec) -> None:
     """Make the table `state`: episode, k, and one column of numbers per feature."""
     con.execute(f"CREATE OR REPLACE TEMP TABLE state_rows AS {state_rows(spec)}")
-    carried = [(i, f) for i, f in enumerate(spec.features)
-               if f.codes and not f.static and f.take != "dose" and _is_carried(f)]  # fmt: skip
-    dealt = [(i, f) for i, f in enumerate(spec.features)
-             if f.codes and not f.static and f.take != "dose" and not _is_carried(f)]  # fmt: skip
-    doses = [(i, f) for i, f in enumerate(spec.features) if f.take == "dose"]
-    static = [(i, f) for i, f in enumerate(spec.features) if f.static]
-    _make_carried(con, carried)
-    _make_dealt(con, dealt)
-    _make_doses(con, doses)
-    _make_static(con, static)
+    kinds: dict[str, list[tuple[int, Feature]]] = {}
+    for i, feature in enumerate(spec.features):
+        if feature.codes:
+            kinds.setdefault(_kind(feature), []).append((i, feature))
+    makers = {"carried": _make_carried, "dealt": _make_dealt, "doses": _make_doses}
+    joins = []
+    for name, make in makers.items():
+        if name in kinds:
+            make(con, kinds[name])
+            joins.append(f"LEFT JOIN {name} ON d.episode = {name}.episode AND d.k = {name}.k ")
+    if "static" in kinds:
+        _make_static(con, kinds["static"])
+        joins.append("LEFT JOIN static ON e.subject = static.subject")
     columns = [f"{_final(i, f)} AS {quoted(f.name)}" for i, f in enumerate(spec.features)]
     con.execute(
         f"CREATE OR REPLACE TEMP TABLE state AS SELECT d.episode, d.k, {', '.join(columns)} "
-        "FROM decisions AS d JOIN episodes AS e ON d.episode = e.episode "
-        "LEFT JOIN carried AS c ON d.episode = c.episode AND d.k = c.k "
-        "LEFT JOIN dealt AS x ON d.episode = x.episode AND d.k = x.k "
-        "LEFT JOIN doses AS o ON d.episode = o.episode AND d.k = o.k "
-        "LEFT JOIN static AS s ON e.subject = s.subject"
+        f"FROM decisions AS d JOIN episodes AS e ON d.episode = e.episode {''.join(joins)}"
     )
 
 
@@ -512,11 +516,6 @@ def _gathered(i: int, feature: Feature) -> list[str]:
 
 def _make_carried(con: Any, features: list[tuple[int, Feature]]) -> None:
     """Make the table `carried`: episode, k and the features that are carried along decisions."""
-    if not features:
-        con.execute(
-            "CREATE OR REPLACE TEMP TABLE carried AS SELECT '' AS episode, 0 AS k WHERE false"
-        )
-        return
     roles = ", ".join(text(f"f{i}") for i, _ in features)
     buckets = ", ".join(x for i, f in features for x in _gathered(i, f))
     first, second, last = [], [], []
@@ -564,11 +563,6 @@ def _make_carried(con: Any, features: list[tuple[int, Feature]]) -> None:
 
 def _make_dealt(con: Any, features: list[tuple[int, Feature]]) -> None:
     """Make the table `dealt`: episode, k and the features of a look-back with a limit."""
-    if not features:
-        con.execute(
-            "CREATE OR REPLACE TEMP TABLE dealt AS SELECT '' AS episode, 0 AS k WHERE false"
-        )
-        return
     roles = ", ".join(text(f"f{i}") for i, _ in features)
     columns = []
     for i, f in features:
@@ -593,11 +587,6 @@ def _make_dealt(con: Any, features: list[tuple[int, Feature]]) -> None:
 
 def _make_doses(con: Any, features: list[tuple[int, Feature]]) -> None:
     """Make the table `doses`: episode, k and value times hours before the decision."""
-    if not features:
-        con.execute(
-            "CREATE OR REPLACE TEMP TABLE doses AS SELECT '' AS episode, 0 AS k WHERE false"
-        )
-        return
     columns, ranges = [], []
     for i, f in features:
         limit = _limit(f)
@@ -619,9 +608,6 @@ def _make_doses(con: Any, features: list[tuple[int, Feature]]) -> None:
 
 def _make_static(con: Any, features: list[tuple[int, Feature]]) -> None:
     """Make the table `static`: subject and the features of rows without a time."""
-    if not features:
-        con.execute("CREATE OR REPLACE TEMP TABLE static AS SELECT subject FROM ev WHERE false")
-        return
     columns = []
     for i, f in features:
         valid = (

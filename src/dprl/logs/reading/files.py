@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.arrays import doubles
-from dprl._core.database import confine, connect
+from dprl._core.database import confine, connect, of_text
 from dprl._core.disk import prefix_in, said_if_short
 from dprl._core.words import option, worded
 from dprl.errors import LogError, ParameterError, interruptible
@@ -575,10 +575,7 @@ class FileTimes(Fetch):
 
         With a decimal comma, a point is no part of a number: 1.234 may be a thousand and more.
         """
-        if self.decimal == ".":
-            return f"TRY_CAST({c} AS DOUBLE)"
-        plain = f"CASE WHEN contains({c}, '.') THEN NULL ELSE replace({c}, ',', '.') END"
-        return f"TRY_CAST({plain} AS DOUBLE)"
+        return of_text(c, self.decimal)
 
     def time(self, name: str) -> Any:
         """A column of times, with the zone in which they were written down."""

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from dprl._core.arrays import Bools
+from dprl._core.arrays import DIVIDED, Bools, is_divided
 from dprl._core.inference import gamma_words
-from dprl._core.practice import DIVIDED, is_divided
 from dprl._core.table import Table, many
 from dprl._core.words import joined, say, sentences, word
 from dprl.errors import DprlError

@@ -6,8 +6,10 @@ something the state does not show, planning charges it to whatever was done when
 
 **What is compared.** The outcome of a visit is y = r + γ V(s'), V the value of usual practice in
 the maximum-likelihood model (`dprl.planning.estimate`; the end of an episode is worth 0), so that
-only what matters for values counts; and the reward r alone, where it varies and is not the same
-thing. What may tell: action, state and reward of the steps before, and the number of the step. In
+only what matters for values counts; the reward r alone, where it varies and is not the same
+thing; and what comes later, ∑_{k>=1} γ^k (y - Q(s, a)) of the k-th step after, the surprises of the
+model from the next step to the end, so that a cost shows however long after the action it comes.
+What may tell: action, state and reward of the steps before, and the number of the step. In
 each cell (s, a) the first visit of each group counts, outcomes are shuffled among these visits, and
 
     T = ∑_cells ∑_categories n_k (mean_k - mean)² / (variance of the cell)
@@ -61,7 +63,8 @@ from dprl._core.table import Table, to_json_value
 from dprl._core.words import N_, api, joined, say, say_many, word, worded
 from dprl.errors import ParameterError
 from dprl.logs.log import CUT, Label, Log, check_log
-from dprl.logs.returns import first_of
+from dprl.logs.returns import first_of, returns
+from dprl.planning.finite_mdp import FiniteMDP
 from dprl.planning.model import estimate
 
 # --- MarkovCheck: what the past tells beyond state and action, for people and for machines
@@ -74,7 +77,8 @@ class Comparison:
     Attributes:
         past: What may tell: "action 1 before", say, or "step number".
         outcome: What it may tell: "what comes" (the reward plus the discounted value of the next
-            state) or "the reward" alone.
+            state), "the reward" alone, or "what comes later" (all that comes after the next state,
+            beyond what the states and actions on the way let expect).
         p: The p-value of this comparison alone; NaN where nothing could be compared.
         adjusted: The p-value adjusted for the number of comparisons (Holm); NaN as above.
         share: The share of the outcome's variance within cells that it explains beyond chance, from
@@ -531,7 +535,7 @@ FEWEST = 199
 WORTH_A_THREAD = 5_000_000
 """With fewer shuffled visits than this, a second thread costs more time than it saves."""
 
-OUTCOMES = (say("what comes"), say("the reward"))
+OUTCOMES = (say("what comes"), say("the reward"), say("what comes later"))
 
 
 def markov_check(
@@ -583,9 +587,9 @@ def markov_check(
     log.codes()
     log = replace(log, available=None, menus=None).gathered()
     lags = min(lags, max(int(log.lengths.max()) - 1, 1))
-    V = estimate(log, gamma, cut).mdp.state_values()
     rows, cell, unknown = _visits(log)
-    cells = _Cells(log, rows, cell, _outcomes(log, gamma, V, rows), candidates(log, rows, lags))
+    y = _outcomes(log, gamma, estimate(log, gamma, cut).mdp)
+    cells = _Cells(log, rows, cell, y[:, rows], candidates(log, rows, lags))
     tests = int((cells.n_compared > 0).sum())
     visits = int(cells.size[cells.counted.any(axis=(0, 1))].sum())
     taken = _how_many(permutations, tests, visits, level)
@@ -631,12 +635,20 @@ def _visits(log: Log) -> tuple[Ints, Ints, int]:
     return rows, pair[rows], int((~has_outcome).sum())
 
 
-def _outcomes(log: Log, gamma: float, V: Floats, rows: Ints) -> Floats:
-    """(2, M): r + γ V(s') and r, at these rows."""
+def _outcomes(log: Log, gamma: float, mdp: FiniteMDP) -> Floats:
+    """(3, N): r + γ V(s'), r, and the surprises of all later steps, of every step.
+
+    A step whose outcome is not known surprises nobody: that keeps the mean of what is left at 0.
+    """
+    V = mdp.state_values()
     after = np.zeros(log.n_steps)
     after[:-1] = V[log.codes()[1:]]
     after[log.starts[1:] - 1] = 0.0
-    return np.stack((log.reward[rows] + gamma * after[rows], log.reward[rows]))
+    y = log.reward + gamma * after
+    surprise = y - mdp.action_values(V)[log.codes(), log.action]
+    surprise[log.starts[1:][log.ended == CUT] - 1] = 0.0
+    later = returns(replace(log, reward=surprise), gamma) - surprise
+    return np.stack((y, log.reward, later))
 
 
 class _Cells:
@@ -650,6 +662,7 @@ class _Cells:
         size: int64 (C,), the number of visits.
         y: float64 (O, M), outcomes.
         x: float64 (O, M), outcomes standardized within cells; 0 where they do not differ.
+        kept: The numbers in `OUTCOMES` of the outcomes that are compared.
         counted: bool (O, Q, C), the cells in which an outcome and a candidate are compared.
     """
 
@@ -663,8 +676,8 @@ class _Cells:
         useful = np.flatnonzero((self.categories.sum(axis=1) > 0)[self.cell])
         at = x[:, useful]
         same = np.allclose(at[0], at[1], rtol=0, atol=1e-9)
-        kept = [0] if same or not at[1].any() else [0, 1]
-        self.y, self.x = y[kept], x[kept]
+        self.kept = [o for o in range(len(y)) if o == 0 or (at[o].any() and not (o == 1 and same))]
+        self.y, self.x = y[self.kept], x[self.kept]
         varies = np.stack([self._sum(row * row) > 0 for row in self.x])
         self.counted = varies[:, None, :] & (self.categories.T > 0)[None]
         self.n_compared = self.counted.sum(axis=2)
@@ -753,7 +766,7 @@ class _Cells:
                 state=repr(state),
                 action=repr(action),
                 past=self.past[q].phrase,
-                what=OUTCOMES[o],
+                what=OUTCOMES[self.kept[o]],
                 between=between,
             )
         else:
@@ -765,7 +778,7 @@ class _Cells:
                 between=between,
             )
         return Comparison(
-            past=self.past[q].name, outcome=OUTCOMES[o], p=p, adjusted=adjusted,
+            past=self.past[q].name, outcome=OUTCOMES[self.kept[o]], p=p, adjusted=adjusted,
             share=max(float(T[on].sum() - expected.sum()) / room_above, 0.0),
             cells=int(on.sum()), visits=int(self.size[on].sum()),
             state=state, action=action, sentence=sentence,

@@ -448,8 +448,9 @@ def refutation(source: Source, groups: Bools, learner: DPRLDiscrete, settings: G
     some[own] = True
     log = rows_together(SomeGroups(source, some, learner.cut, learner.gamma))
     check = markov_check(
-        log, learner.gamma, permutations=SHUFFLES, seed=settings.seed, level=ASK_LEVEL
-    )
+        log, learner.gamma, permutations=SHUFFLES, seed=settings.seed, level=ASK_LEVEL,
+        curtailed=True,
+    )  # fmt: skip
     return check.findings[0].sentence if check.findings else ""
 
 

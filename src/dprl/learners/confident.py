@@ -475,7 +475,7 @@ class Confident:
         log = needs_rows(source, "the check of the state")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            result = markov_check(log, self.gamma, seed=self.seed, cut=self.cut)
+            result = markov_check(log, self.gamma, seed=self.seed, cut=self.cut, curtailed=True)
         words = sentences(
             *result.lines[: 1 if result.ok else 2],
             say("({v:,} visits compared in {c:,} cells.)", v=result.visits, c=result.cells),

@@ -159,7 +159,10 @@ class MarkovCheck(Result):
             f"{self.permutations:,} shuffles."
         )
         if self.permutations < self.asked:
-            seen += f" ({self.asked:,} were asked for; fewer are taken in large logs.)"
+            seen += (
+                f" ({self.asked:,} were asked for; fewer are taken in large logs, and by a curtailed "
+                "check.)"
+            )
         if self.unknown:
             seen += (
                 f" The last visits of {_count(self.unknown, 'cut episode')} have no known outcome "
@@ -393,10 +396,14 @@ def by_chance(
     seed: int,
     permutations: int,
     threads: int,
+    done: int = 0,
 ) -> tuple[Floats, Floats]:
-    """T as observed (outcomes, candidates), and of every shuffle (B, outcomes, candidates)."""
+    """T as observed (outcomes, candidates), and of every shuffle (B, outcomes, candidates).
+
+    Shuffles are numbered; those before `done` are left out.
+    """
     observed = _run(x, label, size, room, first, seed, np.array([-1]))[0][0]
-    edges = np.linspace(0, permutations, threads + 1).astype(np.int64).tolist()
+    edges = np.linspace(done, permutations, threads + 1).astype(np.int64).tolist()
     ranges = [(a, b) for a, b in itertools.pairwise(edges) if b > a]
     shuffled = in_parts(
         lambda a, b: _run(x, label, size, room, first, seed, np.arange(a, b))[0], ranges
@@ -529,6 +536,9 @@ def within_cells(
 MOST_SHUFFLED = 200_000_000
 """With more visits times permutations than this, fewer permutations are taken."""
 
+FIRST = 63
+"""Permutations after which a curtailed check looks for the first time whether to go on."""
+
 FEWEST = 199
 """Never fewer permutations than this, nor than a finding at the level needs."""
 
@@ -547,6 +557,7 @@ def markov_check(
     seed: int = 0,
     level: float = 0.05,
     cut: Cut | None = None,
+    curtailed: bool = False,
 ) -> MarkovCheck:
     """Whether, given state and action, the steps before still tell what comes next.
 
@@ -562,6 +573,9 @@ def markov_check(
         cut: How V is estimated where episodes were cut: "drop", "bootstrap" or "terminal". Default
             None: as "terminal", with a CutWarning. The last visit of a cut episode is left out in
             any case: what came after it is not known.
+        curtailed: Whether to stop shuffling as soon as nothing can be found any more, whatever the
+            other shuffles say. What is found is the same and comes sooner; the p-values of what is
+            not found are rough. Default False.
 
     Returns:
         The result: `ok`, one line for each thing that may tell, and what to do.
@@ -592,7 +606,8 @@ def markov_check(
     cells = _Cells(log, rows, cell, y[:, rows], candidates(log, rows, lags))
     tests = int((cells.n_compared > 0).sum())
     visits = int(cells.size[cells.counted.any(axis=(0, 1))].sum())
-    taken = _how_many(permutations, tests, visits, level)
+    most = _how_many(permutations, tests, visits, level)
+    comparisons, taken = cells.compare(most, seed, level, curtailed)
     return MarkovCheck(
         gamma=gamma,
         level=level,
@@ -604,7 +619,7 @@ def markov_check(
         cells=int(cells.counted.any(axis=(0, 1)).sum()),
         visits=visits,
         unknown=unknown,
-        comparisons=cells.compare(taken, seed, level),
+        comparisons=comparisons,
     )
 
 
@@ -719,17 +734,30 @@ class _Cells:
             self.sizes[to[useful[cell]]] = size[useful[cell]]
             self.codes[to[useful[cell]]] = code[useful[cell]]
 
-    def compare(self, permutations: int, seed: int, level: float) -> tuple[Comparison, ...]:
-        """All comparisons, those that tell most first; those without any cell last."""
+    def compare(
+        self, permutations: int, seed: int, level: float, curtailed: bool
+    ) -> tuple[tuple[Comparison, ...], int]:
+        """All comparisons, those that tell most first, those without any cell last; and shuffles.
+
+        Of B shuffles r reach what was observed, so the p-value (1 + r)/(1 + B) only grows while
+        they are made: where it is too large in all comparisons already, nothing will be found.
+        """
         if not self.n_compared.any():
-            return tuple(self._nothing(q) for q in range(len(self.past)))
+            return tuple(self._nothing(q) for q in range(len(self.past))), permutations
         given = (self.x, self.label, self.sizes, self.room, self.first)
         work = len(self.cell) * permutations // WORTH_A_THREAD
         threads = max(1, min(os.cpu_count() or 1, work))
-        observed, chance = by_chance(*given, seed=seed, permutations=permutations, threads=threads)
-        reached = (chance >= observed - 1e-9 * (1 + observed)).sum(axis=0)
-        p = (1 + reached) / (1 + permutations)
         tests = np.argwhere(self.n_compared > 0)
+        done, reached = 0, np.zeros(self.n_compared.shape, np.int64)
+        few = level * (1 + permutations) / len(tests) - 1 if curtailed else math.inf
+        while done < permutations and not reached[tests[:, 0], tests[:, 1]].min() > few:
+            upto = min(max(FIRST, 2 * done), permutations) if curtailed else permutations
+            observed, chance = by_chance(
+                *given, seed=seed, permutations=upto, threads=threads, done=done
+            )
+            reached += (chance >= observed - 1e-9 * (1 + observed)).sum(axis=0)
+            done = upto
+        p = (1 + reached) / (1 + done)
         adjusted = _holm(p[tests[:, 0], tests[:, 1]])
         each = in_cells(*given)
         made = [
@@ -738,7 +766,7 @@ class _Cells:
         ]
         made.sort(key=lambda c: (c.p, -c.share))
         empty = np.flatnonzero(~(self.n_compared > 0).any(axis=0))
-        return (*made, *(self._nothing(int(q)) for q in empty))
+        return (*made, *(self._nothing(int(q)) for q in empty)), done
 
     def _nothing(self, q: int) -> Comparison:
         """A candidate for which no cell has anything to compare."""

@@ -751,6 +751,14 @@ def test_a_hidden_delay_is_noticed_unless_whole_returns_are_compared():
     ):
         policy = dprl.Confident(gamma=1.0).fit(log)
     assert policy.provenance["markov"]["ok"] is False
+    assert policy.stated[0].startswith(
+        "Nothing is issued, because the log says that the state is not enough for a promise. If "
+        "the state were enough (it is not, see below), in the"
+    )
+    assert policy.stated[-1].startswith("The state is not enough")
+    assert drugs(policy) == 0
+    with pytest.warns(StateWarning):
+        policy = dprl.Confident(gamma=1.0, promise=False).fit(log)
     assert policy.stated[0].startswith("If the state were enough (it is not, see below), in the")
     assert policy.stated[-1].startswith("The state is not enough")
     assert drugs(policy) >= 4

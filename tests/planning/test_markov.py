@@ -12,6 +12,7 @@ import pytest
 
 import dprl
 from conftest import to_log
+from dprl.envs.hard import delayed_harm
 from dprl.planning import markov
 from dprl.planning import markov as _past
 from dprl.planning import markov as _shuffles
@@ -110,6 +111,30 @@ def test_markov_logs_are_seldom_rejected(name, episodes, gamma):
         assert "Nothing could be compared" in str(results[0])
     else:
         assert np.mean(p <= 0.1) < 0.13
+
+
+def test_a_harm_that_comes_later_than_anybody_looks_back_is_found():
+    world = delayed_harm()  # three days later; two steps back are looked at
+    result = dprl.markov_check(world.sample(600, seed=50_000), 1.0)
+    first = result.findings[0]
+    assert (first.past, first.outcome) == ("action 2 before", "what comes later")
+    assert "tells what comes later: mean -" in first.sentence
+
+
+def test_what_comes_later_adds_up_the_surprises_of_the_model():
+    log = dprl.envs.random_mdp(3).sample(40, seed=50_000)
+    mdp = dprl.planning.estimate(log, 0.9).mdp
+    V = mdp.state_values()
+    Q, code = mdp.action_values(V), log.codes()
+    y, reward, later = markov._outcomes(log, 0.9, mdp)
+    assert np.array_equal(reward, log.reward)
+    for first, end in zip(log.starts[:-1], log.starts[1:], strict=True):
+        for t in range(first, end):
+            after = V[code[t + 1]] if t + 1 < end else 0.0
+            assert y[t] == pytest.approx(log.reward[t] + 0.9 * after)
+            surprises = [y[k] - Q[code[k], log.action[k]] for k in range(t + 1, end)]
+            discounts = 0.9 ** np.arange(1, len(surprises) + 1)
+            assert later[t] == pytest.approx(float(discounts @ surprises), abs=1e-12)
 
 
 @pytest.mark.parametrize("delay", [1, 2])
@@ -236,7 +261,7 @@ def test_large_logs_take_fewer_permutations_and_say_so(monkeypatch):
     result = dprl.markov_check(log, 1.0)
     assert (result.permutations, result.asked) == (199, 999)
     assert "999 were asked for" in str(result)
-    assert dprl.markov_check(log, 1.0, level=0.01).permutations == 399
+    assert dprl.markov_check(log, 1.0, level=0.01).permutations == 799
     assert not result.ok
 
 
@@ -244,7 +269,7 @@ def test_too_few_permutations_are_refused():
     log = dprl.envs.delayed().sample(50, seed=0)
     with pytest.raises(dprl.ParameterError, match=r"30 permutations find nothing at level 0\.05"):
         dprl.markov_check(log, 1.0, permutations=30)
-    assert dprl.markov_check(log, 1.0, permutations=79).findings
+    assert dprl.markov_check(log, 1.0, permutations=159).findings
 
 
 def test_bad_input_is_refused():
@@ -278,3 +303,21 @@ def test_the_result_is_json_and_a_table():
 def test_holm_by_hand():
     assert markov._holm(np.array([0.04, 0.01, 0.03])) == pytest.approx([0.06, 0.03, 0.06])
     assert markov._holm(np.array([0.9, 0.8])).tolist() == [1.0, 1.0]
+
+
+def test_a_curtailed_check_finds_the_same_with_fewer_shuffles():
+    fewer = 0
+    for seed in range(50_000, 50_030):
+        world = dprl.envs.delayed() if seed % 3 else dprl.envs.care_pathway()
+        log = world.sample(12, seed=seed)
+        full, short = (
+            dprl.markov_check(log, 1.0, permutations=799, level=0.2, curtailed=how)
+            for how in (False, True)
+        )
+        assert full.ok == short.ok
+        if not full.ok:
+            assert short == full
+        assert full.lines[0] == short.lines[0]
+        fewer += short.permutations < full.permutations == 799
+        assert short.permutations == 799 or short.ok
+    assert 5 <= fewer < 30

@@ -423,7 +423,7 @@ def _half(learner: DPRLDiscrete, source: Source, groups: Bools, settings: GateSe
 
 ASKED = 20_000
 """About how many rows are asked whether the Markov property holds, drawn by group."""
-ASK_LEVEL, SHUFFLES = 0.01, 1_999
+ASK_LEVEL, SHUFFLES = 0.01, 2_099
 """The level of that question, and how many shuffles answer it."""
 MARKOV_SHARES = {True: 0.75, False: 0.25}
 """Of δ, where the same rows are asked that certify: for all visits, and for first visits."""
@@ -448,8 +448,9 @@ def refutation(source: Source, groups: Bools, learner: DPRLDiscrete, settings: G
     some[own] = True
     log = rows_together(SomeGroups(source, some, learner.cut, learner.gamma))
     check = markov_check(
-        log, learner.gamma, permutations=SHUFFLES, seed=settings.seed, level=ASK_LEVEL
-    )
+        log, learner.gamma, permutations=SHUFFLES, seed=settings.seed, level=ASK_LEVEL,
+        curtailed=True,
+    )  # fmt: skip
     return check.findings[0].sentence if check.findings else ""
 
 

@@ -19,10 +19,11 @@ from dprl._core.inference import GAMMAS, MOST, gamma_words, threshold, worst_cas
 from dprl._core.table import Result, Table, many, to_json_value
 from dprl._core.words import api, argument, option, say, worded
 from dprl.errors import ParameterError
-from dprl.evaluation.divergence import differs, practice
-from dprl.evaluation.result import ENOUGH
+from dprl.evaluation.divergence import differs, practice, unsupported_chance
+from dprl.evaluation.result import BLIND, ENOUGH, FEW_BLIND
 from dprl.evidence.behavior import Behavior, folds_of
 from dprl.evidence.models import Fit, Inputs, blended, usual_value_models
+from dprl.evidence.nuisances import doubt_notes
 from dprl.evidence.yardstick import LEAST, SHARE, hidden_columns, yardstick_words
 from dprl.logs.log import Log
 from dprl.logs.reading.tables import write_rows
@@ -42,8 +43,8 @@ class Sensitivity(Result):
     Attributes:
         rows: One row per Γ: gamma; difference_min and difference_max, the bounds on the difference
             to usual practice as estimated; difference_low and difference_high, the same with
-            sampling error (the lower end of the lower bound, the upper end of the upper bound);
-            value_min, value_max, value_low and value_high of the policy's value; and vacuous, true
+            sampling error (the lower end of the lower bound, the upper end of the upper bound; NaN
+            where `facts` say why there is none: unsure); value_min, value_max, value_low and value_high of the policy's value; and vacuous, true
             where the bounds say next to nothing. In units of returns.
         gamma_star: Γ* of the gain with sampling error: up to this Γ difference_low is above 0. From
             1 to 20, which means "or more"; None where there is no gain even at Γ = 1.
@@ -57,8 +58,11 @@ class Sensitivity(Result):
             more than one such step), whether the bounds are the sharp ones of the sample (sharp:
             labelled states, one decision), the effective number of those who did as the policy says
             (ess), the share of those who did otherwise in a state in which nobody took the
-            suggestion (untaken), the value of usual practice (usual), and the range of returns
-            (lowest, highest, range).
+            suggestion (untaken), the value of usual practice (usual), the range of returns (lowest,
+            highest, range), the chance that whoever follows meets an action that nobody took there
+            (unsupported), and why there is no sampling error (unsure: '', "few" where ess is below
+            30, "refuted" where the record refutes the model of practice, "unsupported" where that
+            chance is above 1 in 20; else that chance times the range is added at both ends).
         warnings: What a reader must be careful about, one sentence each.
         settings: discount, level, draws, seed, cut, clip, and the digest of the log.
 
@@ -194,6 +198,11 @@ def _star_lines(result: Sensitivity) -> list[str]:
         return ["There is no gain even without an unrecorded cause (Γ = 1)."]
     point = gamma_words(result.gamma_point)
     level = f"{100 * result.settings['level']:g} %"
+    if result.facts["unsure"]:
+        return [
+            "How sure the gain is, the log cannot say, even without an unrecorded cause (Γ = 1). "
+            f"As estimated, it could be none from Γ = {point} on."
+        ]
     if result.gamma_star is None:
         return [
             "The gain is not sure even without an unrecorded cause: its interval holds 0. As "
@@ -693,8 +702,17 @@ def sensitivity(
     else:
         bounds = several_decisions(treated, decisions, apart, G, b)
     usual = float(G[treated.starts[:-1]].mean())
-    result = _rows(bounds, strengths, treated, G, level, draws, seed, ends, tell)
-    star, point = _breakdown(bounds, level, draws, seed, tell) if apart.any() else (None, None)
+    blind, by_state = 0.0, treated.state is not None and isinstance(bounds, OneDecision)
+    if not by_state:  # there the ends of the range stand for what nobody took
+        blind = unsupported_chance(decisions, model, table, row[held.rows], treated, seed)
+    refuted = model.doubt is not None and model.doubt.refuted and not recorded[apart].all()
+    unsure = "" if not apart.any() else (
+        "few" if bounds.sample_size < ENOUGH else "refuted" if refuted
+        else "unsupported" if blind > BLIND else ""
+    )  # fmt: skip
+    off = np.nan if unsure else blind * (ends[1] - ends[0])
+    result = _rows(bounds, strengths, treated, G, level, draws, seed, ends, off, tell)
+    star, point = _breakdown(bounds, level, draws, seed, off, tell) if apart.any() else (None, None)
     measured: list[dict[str, Any]] = []
     if yardstick and apart.any():
         at = np.flatnonzero(apart)
@@ -718,14 +736,17 @@ def sensitivity(
         "lowest": ends[0],
         "highest": ends[1],
         "range": "declared" if declared else "log",
+        "unsupported": blind,
+        "unsure": unsure,
     }
+    doubted = doubt_notes(treated, model.doubt) if unsure == "refuted" else []
     return Sensitivity(
         rows=tuple(result),
         gamma_star=star,
         gamma_point=point,
         yardstick=tuple(measured),
         facts=facts,
-        warnings=tuple(dict.fromkeys([*held.warnings, *_warnings(facts)])),
+        warnings=tuple(dict.fromkeys([*held.warnings, *_warnings(facts), *doubted])),
         settings={
             "discount": discount, "level": float(level), "draws": draws, "seed": seed, "cut": cut,
             "clip": float(clip), "log": log.digest(),
@@ -790,9 +811,9 @@ def _refuse_weights(cut: Cut | None, log: Log) -> None:
 
 def _rows(
     bounds: Bounds, strengths: Sequence[float], log: Log, G: Floats, level: float, draws: int,
-    seed: int, ends: tuple[float, float], tell: Progress,
+    seed: int, ends: tuple[float, float], off: float, tell: Progress,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """The bounds at each Γ, as estimated and with sampling error."""
+    """The bounds at each Γ, as estimated and with sampling error, wider by `off` at both ends."""
     tail = (1 - level) / 2
     G = G[log.starts[:-1]]
     group = log.group.astype(np.int64)
@@ -803,10 +824,10 @@ def _rows(
         low, high = bounds.at(gamma, np.ones((1, bounds.n_groups)))[0]
         drawn = resampled(bounds, gamma, draws, seed)
         row: dict[str, Any] = {"gamma": gamma}
-        for what, mean, off in (("difference", 0.0, 0.0), ("value", G.mean(), drawn_usual)):
+        for what, mean, base in (("difference", 0.0, 0.0), ("value", G.mean(), drawn_usual)):
             row[f"{what}_min"], row[f"{what}_max"] = float(low + mean), float(high + mean)
-            row[f"{what}_low"] = _quantile(drawn[:, 0] + off, tail)
-            row[f"{what}_high"] = _quantile(drawn[:, 1] + off, 1 - tail)
+            row[f"{what}_low"] = _quantile(drawn[:, 0] + base, tail) - off
+            row[f"{what}_high"] = _quantile(drawn[:, 1] + base, 1 - tail) + off
         width = row["difference_high"] - row["difference_low"]
         row["vacuous"] = bool(not width < VACUOUS * (ends[1] - ends[0]))
         result.append(row)
@@ -828,7 +849,7 @@ def _quantile(drawn: Floats, share: float) -> float:
 
 
 def _breakdown(
-    bounds: Bounds, level: float, draws: int, seed: int, tell: Progress
+    bounds: Bounds, level: float, draws: int, seed: int, off: float, tell: Progress
 ) -> tuple[float | None, float | None]:
     """Γ* of the gain with sampling error, and as estimated; None without a gain at Γ = 1."""
     whole = np.ones((1, bounds.n_groups))
@@ -847,8 +868,10 @@ def _breakdown(
     point = last(lambda gamma: float(bounds.at(gamma, whole)[0, 0]))
     if point is None:
         return None, None
+    if np.isnan(off):
+        return None, point
     tail = (1 - level) / 2
-    star = last(lambda gamma: _quantile(resampled(bounds, gamma, draws, seed)[:, 0], tail))
+    star = last(lambda gamma: _quantile(resampled(bounds, gamma, draws, seed)[:, 0], tail) - off)
     return star, point
 
 
@@ -864,9 +887,19 @@ def _warnings(facts: dict[str, Any]) -> list[str]:
         result.append(
             say(
                 "the effective number of those who did as the policy says is {ess:.1f}, below "
-                "{enough}: the bounds rest on few, and intervals are too short.",
+                "{enough}: the bounds rest on few, and no sampling error is given.",
                 ess=facts["ess"],
                 enough=ENOUGH,
+            )
+        )
+    if facts["unsure"] == "refuted":
+        result.append(say("the record cannot tell: no sampling error is given."))
+    if facts["unsupported"] > FEW_BLIND:
+        result.append(
+            say(
+                "whoever follows the policy meets, in {unsupported:.1f} % of episodes, an action "
+                "that nobody, or hardly anybody, took there: no row tells what comes then.",
+                unsupported=100 * facts["unsupported"],
             )
         )
     if facts["untaken"] > 0:

@@ -82,13 +82,16 @@ class Confident:
 
     Attributes:
         gamma: Discount in (0, 1].
-        risk: The chance that the bound which is printed lies above the true gain, in (0, 0.5]; it
-            is large-sample, and measured. Default 0.05.
-        promise: Whether a policy is issued only if that bound is above 0. Then `risk` is also the
-            chance of a policy worse than usual practice. Default True. False issues the policy
-            whose own lower end at level 1 - risk, which ignores the choice, is largest and above 0,
-            and promises nothing: for research, and for proposals that something else will judge.
-            Only evidence "model" has a bound; other evidence promises nothing of the whole.
+        risk: The chance that the bound which is printed lies above the true gain, in (0, 0.5],
+            where what `promise` names holds; it is large-sample, and measured. Default 0.05.
+        promise: Whether a policy is issued only if that bound is above 0 and the log does not
+            refute what it rests on (see `check`). Then `risk` is also the chance of a policy worse
+            than usual practice, where that holds: the state tells all that matters, what drives
+            both actions and outcomes is in it, and nothing happens that has not happened in the
+            log. Default True. False issues the policy whose own lower end at level 1 - risk, which
+            ignores the choice, is largest and above 0, and promises nothing: for research, and for
+            proposals that something else will judge. Only evidence "model" has a bound; other
+            evidence promises nothing of the whole.
         n_min: The number of trajectories an action needs before it may be suggested, at least 2.
             Default 3.
         keep: Share of the largest lower end that is enough, in (0, 1]: of the policies that keep
@@ -104,7 +107,8 @@ class Confident:
             never taken from the log. With it the bound allows for catastrophes that have not
             happened yet. Default None: it holds unless something happens that has not happened.
         check: Whether to test if the state tells enough for a model (`dprl.markov_check`). A
-            StateWarning says where it does not. Default True.
+            StateWarning says where it does not, and nothing is promised or issued with
+            promise=True. Default True.
         cut: What to do with cut episodes: "drop-unrelated" (which declares that whether an episode
             was cut depends neither on its length nor on its outcome), "bootstrap" or "terminal".
             Default None: as "terminal", with a CutWarning. With "bootstrap" the model
@@ -264,9 +268,10 @@ class Confident:
         gathered = Gathered.of(self, source, stage(progress, "counting"))
         origin = provenance_of(source, gathered.evidence.n_episodes, progress=progress)
         origin |= self._checked(source)
+        enough = bool(origin.get("markov", {}).get("ok", True))
         for learner in learners:
             with single_thread():
-                decided = learner.decide(gathered, progress)
+                decided = learner.decide(gathered, progress, enough)
             noted = {name: decided.pop(name, None) for name in ("circles", "withheld")}
             yield ConfidentPolicy.of(
                 gathered.evidence,
@@ -296,18 +301,23 @@ class Confident:
     # -- the parts of a policy ---------------------------------------------------------------
 
     def decide(
-        self, gathered: Gathered, progress: Callable[[str, float], None] | None
+        self,
+        gathered: Gathered,
+        progress: Callable[[str, float], None] | None,
+        enough: bool = True,
     ) -> dict[str, Any]:
         """Choice, allowed, planned, advantage, advantage_se and gain.
 
         Args:
             gathered: What was gathered of the log.
             progress: Called with the name of the stage and the share of it that is done; or None.
+            enough: Whether the state may be enough: nothing is promised of a model that the log
+                refutes. Default True.
 
         Returns:
             The parts of a `ConfidentPolicy`, by name; "circles", the number of states that are
             deferred because what looks sure never ends there; and "withheld", the gain of a policy
-            that is not issued because its bound is not above 0.
+            that is not issued because its bound is not above 0, or the state not enough.
 
         Example:
             >>> import dprl
@@ -325,7 +335,8 @@ class Confident:
         sure = model.choose(
             self._level, self.keep, progress, less=self._less(gathered), always=self.promising
         )
-        gain = None if sure.gain is None else self._gain(gathered, sure, progress)
+        refused = self.promising and not enough
+        gain = None if sure.gain is None else self._gain(gathered, sure, progress, not refused)
         withheld = None
         if self.promising and gain is not None and not (gain["low"] or 0.0) > 0:
             gain, withheld, sure = None, gain, replace(sure, policy=sure.usual)
@@ -374,8 +385,9 @@ class Confident:
         gathered: Gathered,
         sure: Sure,
         progress: Callable[[str, float], None] | None,
+        bounded: bool,
     ) -> dict[str, Any]:
-        """The gain of the whole policy, and the bound that pays for the choice."""
+        """The gain of the whole policy, and the bound that pays for the choice, if any."""
         assert sure.gain is not None
         policy, n = sure.policy, gathered.evidence.pair.n
         se = sure.gain.se_in_groups(gathered.by_group(policy, sure.usual))
@@ -390,7 +402,7 @@ class Confident:
         if less is not None:
             off = less[0] * unseen(policy, sure.usual, n, less[1])
             facts |= {"worst": less[1], "unseen": off}
-        if self.splits == 0:
+        if self.splits == 0 or not bounded:
             return facts
         low = sure.gain.low(self._shared, se=se) - off
         if self.promise and not low > 0:  # halves can only take more off
@@ -463,7 +475,7 @@ class Confident:
         log = needs_rows(source, "the check of the state")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            result = markov_check(log, self.gamma, seed=self.seed, cut=self.cut)
+            result = markov_check(log, self.gamma, seed=self.seed, cut=self.cut, curtailed=True)
         words = sentences(
             *result.lines[: 1 if result.ok else 2],
             say("({v:,} visits compared in {c:,} cells.)", v=result.visits, c=result.cells),

@@ -6,8 +6,10 @@ something the state does not show, planning charges it to whatever was done when
 
 **What is compared.** The outcome of a visit is y = r + γ V(s'), V the value of usual practice in
 the maximum-likelihood model (`dprl.planning.estimate`; the end of an episode is worth 0), so that
-only what matters for values counts; and the reward r alone, where it varies and is not the same
-thing. What may tell: action, state and reward of the steps before, and the number of the step. In
+only what matters for values counts; the reward r alone, where it varies and is not the same
+thing; and what comes later, ∑_{k>=1} γ^k (y - Q(s, a)) of the k-th step after, the surprises of the
+model from the next step to the end, so that a cost shows however long after the action it comes.
+What may tell: action, state and reward of the steps before, and the number of the step. In
 each cell (s, a) the first visit of each group counts, outcomes are shuffled among these visits, and
 
     T = ∑_cells ∑_categories n_k (mean_k - mean)² / (variance of the cell)
@@ -60,7 +62,8 @@ from dprl._core.table import Result, Table, many, to_json_value
 from dprl._core.words import N_, api, joined, say, say_many, word, worded
 from dprl.errors import ParameterError
 from dprl.logs.log import CUT, Label, Log, check_log
-from dprl.logs.returns import first_of
+from dprl.logs.returns import first_of, returns
+from dprl.planning.finite_mdp import FiniteMDP
 from dprl.planning.model import estimate
 
 # --- MarkovCheck: what the past tells beyond state and action, for people and for machines
@@ -73,7 +76,8 @@ class Comparison:
     Attributes:
         past: What may tell: "action 1 before", say, or "step number".
         outcome: What it may tell: "what comes" (the reward plus the discounted value of the next
-            state) or "the reward" alone.
+            state), "the reward" alone, or "what comes later" (all that comes after the next state,
+            beyond what the states and actions on the way let expect).
         p: The p-value of this comparison alone; NaN where nothing could be compared.
         adjusted: The p-value adjusted for the number of comparisons (Holm); NaN as above.
         share: The share of the outcome's variance within cells that it explains beyond chance, from
@@ -154,7 +158,10 @@ class MarkovCheck(Result):
             f"{self.permutations:,} shuffles."
         )
         if self.permutations < self.asked:
-            seen += f" ({self.asked:,} were asked for; fewer are taken in large logs.)"
+            seen += (
+                f" ({self.asked:,} were asked for; fewer are taken in large logs, and by a curtailed "
+                "check.)"
+            )
         if self.unknown:
             seen += (
                 f" The last visits of {many(self.unknown, 'cut episode')} have no known outcome "
@@ -384,10 +391,14 @@ def by_chance(
     seed: int,
     permutations: int,
     threads: int,
+    done: int = 0,
 ) -> tuple[Floats, Floats]:
-    """T as observed (outcomes, candidates), and of every shuffle (B, outcomes, candidates)."""
+    """T as observed (outcomes, candidates), and of every shuffle (B, outcomes, candidates).
+
+    Shuffles are numbered; those before `done` are left out.
+    """
     observed = _run(x, label, size, room, first, seed, np.array([-1]))[0][0]
-    edges = np.linspace(0, permutations, threads + 1).astype(np.int64).tolist()
+    edges = np.linspace(done, permutations, threads + 1).astype(np.int64).tolist()
     ranges = [(a, b) for a, b in itertools.pairwise(edges) if b > a]
     shuffled = in_parts(
         lambda a, b: _run(x, label, size, room, first, seed, np.arange(a, b))[0], ranges
@@ -520,13 +531,16 @@ def within_cells(
 MOST_SHUFFLED = 200_000_000
 """With more visits times permutations than this, fewer permutations are taken."""
 
+FIRST = 63
+"""Permutations after which a curtailed check looks for the first time whether to go on."""
+
 FEWEST = 199
 """Never fewer permutations than this, nor than a finding at the level needs."""
 
 WORTH_A_THREAD = 5_000_000
 """With fewer shuffled visits than this, a second thread costs more time than it saves."""
 
-OUTCOMES = (say("what comes"), say("the reward"))
+OUTCOMES = (say("what comes"), say("the reward"), say("what comes later"))
 
 
 def markov_check(
@@ -538,6 +552,7 @@ def markov_check(
     seed: int = 0,
     level: float = 0.05,
     cut: Cut | None = None,
+    curtailed: bool = False,
 ) -> MarkovCheck:
     """Whether, given state and action, the steps before still tell what comes next.
 
@@ -553,6 +568,9 @@ def markov_check(
         cut: How V is estimated where episodes were cut: "drop", "bootstrap" or "terminal". Default
             None: as "terminal", with a CutWarning. The last visit of a cut episode is left out in
             any case: what came after it is not known.
+        curtailed: Whether to stop shuffling as soon as nothing can be found any more, whatever the
+            other shuffles say. What is found is the same and comes sooner; the p-values of what is
+            not found are rough. Default False.
 
     Returns:
         The result: `ok`, one line for each thing that may tell, and what to do.
@@ -578,12 +596,13 @@ def markov_check(
     log.codes()
     log = replace(log, available=None, menus=None).gathered()
     lags = min(lags, max(int(log.lengths.max()) - 1, 1))
-    V = estimate(log, gamma, cut).mdp.state_values()
     rows, cell, unknown = _visits(log)
-    cells = _Cells(log, rows, cell, _outcomes(log, gamma, V, rows), candidates(log, rows, lags))
+    y = _outcomes(log, gamma, estimate(log, gamma, cut).mdp)
+    cells = _Cells(log, rows, cell, y[:, rows], candidates(log, rows, lags))
     tests = int((cells.n_compared > 0).sum())
     visits = int(cells.size[cells.counted.any(axis=(0, 1))].sum())
-    taken = _how_many(permutations, tests, visits, level)
+    most = _how_many(permutations, tests, visits, level)
+    comparisons, taken = cells.compare(most, seed, level, curtailed)
     return MarkovCheck(
         gamma=gamma,
         level=level,
@@ -595,7 +614,7 @@ def markov_check(
         cells=int(cells.counted.any(axis=(0, 1)).sum()),
         visits=visits,
         unknown=unknown,
-        comparisons=cells.compare(taken, seed, level),
+        comparisons=comparisons,
     )
 
 
@@ -626,12 +645,20 @@ def _visits(log: Log) -> tuple[Ints, Ints, int]:
     return rows, pair[rows], int((~has_outcome).sum())
 
 
-def _outcomes(log: Log, gamma: float, V: Floats, rows: Ints) -> Floats:
-    """(2, M): r + γ V(s') and r, at these rows."""
+def _outcomes(log: Log, gamma: float, mdp: FiniteMDP) -> Floats:
+    """(3, N): r + γ V(s'), r, and the surprises of all later steps, of every step.
+
+    A step whose outcome is not known surprises nobody: that keeps the mean of what is left at 0.
+    """
+    V = mdp.state_values()
     after = np.zeros(log.n_steps)
     after[:-1] = V[log.codes()[1:]]
     after[log.starts[1:] - 1] = 0.0
-    return np.stack((log.reward[rows] + gamma * after[rows], log.reward[rows]))
+    y = log.reward + gamma * after
+    surprise = y - mdp.action_values(V)[log.codes(), log.action]
+    surprise[log.starts[1:][log.ended == CUT] - 1] = 0.0
+    later = returns(replace(log, reward=surprise), gamma) - surprise
+    return np.stack((y, log.reward, later))
 
 
 class _Cells:
@@ -645,6 +672,7 @@ class _Cells:
         size: int64 (C,), the number of visits.
         y: float64 (O, M), outcomes.
         x: float64 (O, M), outcomes standardized within cells; 0 where they do not differ.
+        kept: The numbers in `OUTCOMES` of the outcomes that are compared.
         counted: bool (O, Q, C), the cells in which an outcome and a candidate are compared.
     """
 
@@ -658,8 +686,8 @@ class _Cells:
         useful = np.flatnonzero((self.categories.sum(axis=1) > 0)[self.cell])
         at = x[:, useful]
         same = np.allclose(at[0], at[1], rtol=0, atol=1e-9)
-        kept = [0] if same or not at[1].any() else [0, 1]
-        self.y, self.x = y[kept], x[kept]
+        self.kept = [o for o in range(len(y)) if o == 0 or (at[o].any() and not (o == 1 and same))]
+        self.y, self.x = y[self.kept], x[self.kept]
         varies = np.stack([self._sum(row * row) > 0 for row in self.x])
         self.counted = varies[:, None, :] & (self.categories.T > 0)[None]
         self.n_compared = self.counted.sum(axis=2)
@@ -701,17 +729,30 @@ class _Cells:
             self.sizes[to[useful[cell]]] = size[useful[cell]]
             self.codes[to[useful[cell]]] = code[useful[cell]]
 
-    def compare(self, permutations: int, seed: int, level: float) -> tuple[Comparison, ...]:
-        """All comparisons, those that tell most first; those without any cell last."""
+    def compare(
+        self, permutations: int, seed: int, level: float, curtailed: bool
+    ) -> tuple[tuple[Comparison, ...], int]:
+        """All comparisons, those that tell most first, those without any cell last; and shuffles.
+
+        Of B shuffles r reach what was observed, so the p-value (1 + r)/(1 + B) only grows while
+        they are made: where it is too large in all comparisons already, nothing will be found.
+        """
         if not self.n_compared.any():
-            return tuple(self._nothing(q) for q in range(len(self.past)))
+            return tuple(self._nothing(q) for q in range(len(self.past))), permutations
         given = (self.x, self.label, self.sizes, self.room, self.first)
         work = len(self.cell) * permutations // WORTH_A_THREAD
         threads = max(1, min(os.cpu_count() or 1, work))
-        observed, chance = by_chance(*given, seed=seed, permutations=permutations, threads=threads)
-        reached = (chance >= observed - 1e-9 * (1 + observed)).sum(axis=0)
-        p = (1 + reached) / (1 + permutations)
         tests = np.argwhere(self.n_compared > 0)
+        done, reached = 0, np.zeros(self.n_compared.shape, np.int64)
+        few = level * (1 + permutations) / len(tests) - 1 if curtailed else math.inf
+        while done < permutations and not reached[tests[:, 0], tests[:, 1]].min() > few:
+            upto = min(max(FIRST, 2 * done), permutations) if curtailed else permutations
+            observed, chance = by_chance(
+                *given, seed=seed, permutations=upto, threads=threads, done=done
+            )
+            reached += (chance >= observed - 1e-9 * (1 + observed)).sum(axis=0)
+            done = upto
+        p = (1 + reached) / (1 + done)
         adjusted = _holm(p[tests[:, 0], tests[:, 1]])
         each = in_cells(*given)
         made = [
@@ -720,7 +761,7 @@ class _Cells:
         ]
         made.sort(key=lambda c: (c.p, -c.share))
         empty = np.flatnonzero(~(self.n_compared > 0).any(axis=0))
-        return (*made, *(self._nothing(int(q)) for q in empty))
+        return (*made, *(self._nothing(int(q)) for q in empty)), done
 
     def _nothing(self, q: int) -> Comparison:
         """A candidate for which no cell has anything to compare."""
@@ -748,7 +789,7 @@ class _Cells:
                 state=repr(state),
                 action=repr(action),
                 past=self.past[q].phrase,
-                what=OUTCOMES[o],
+                what=OUTCOMES[self.kept[o]],
                 between=between,
             )
         else:
@@ -760,7 +801,7 @@ class _Cells:
                 between=between,
             )
         return Comparison(
-            past=self.past[q].name, outcome=OUTCOMES[o], p=p, adjusted=adjusted,
+            past=self.past[q].name, outcome=OUTCOMES[self.kept[o]], p=p, adjusted=adjusted,
             share=max(float(T[on].sum() - expected.sum()) / room_above, 0.0),
             cells=int(on.sum()), visits=int(self.size[on].sum()),
             state=state, action=action, sentence=sentence,

@@ -25,14 +25,17 @@ SURE_IN = {
 ASSUMES = {
     "model": say(
         "It assumes that the state tells all that matters for what comes next (the Markov "
-        "property), in every state."
+        "property), in every state, and that nothing unrecorded moves both what people do and how "
+        "it ends."
     ),
     "excursions": say(
         "It assumes that a state, where the policy makes a suggestion, tells all that matters for "
-        "what comes next there; nothing is assumed about the other states."
+        "what comes next there, and that nothing unrecorded moves both what people do and how it "
+        "ends; nothing else is assumed about the other states."
     ),
     "returns": say(
-        "It assumes nothing about how states follow each other: whole returns are compared."
+        "It assumes nothing about how states follow each other (whole returns are compared), but "
+        "that nothing unrecorded moves both what people do and how it ends."
     ),
 }
 """Evidence → what it assumes, in one sentence."""
@@ -222,6 +225,14 @@ class ConfidentPolicy(TablePolicy):
         if withheld is None:
             return ()
         words = self._brings(withheld)
+        if not self.provenance.get("markov", {}).get("ok", True):
+            return (
+                say(
+                    "Nothing is issued, because the log says that the state is not enough for a "
+                    "promise. {words}.",
+                    words=words,
+                ),
+            )
         if withheld["low"] is None:
             return (
                 say(

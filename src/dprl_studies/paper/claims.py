@@ -4,11 +4,11 @@ A world (`dprl.envs.hard`) is sampled many times; of each log every claim of a f
 with the truth: was it made, and was it false? Families share what is fitted:
 
 * *rules*: of `dprl.Rules`: every rule, its lower end, the policy as a whole and its stated gain;
-* *confident*: of `dprl.Confident`: the policy that is issued, and the bound of its gain;
+* *confident*: of `dprl.Confident`: the policy that is issued, and the bound of its gain; and how
+  often `dprl.markov_check`, which it asks first, refutes the state;
 * *gate*: of `dprl.gate` in its modes: no harmful suggestion, no overstated gain;
-* *evaluate*: the interval of every estimate of `dprl.evaluate`, of a policy made beforehand;
-* *sensitivity*: the bounds of `dprl.sensitivity` at the strength of the hidden cause there is;
-* *check*: how often `dprl.markov_check` refutes a state;
+* *intervals*: of a policy made beforehand, the interval of every estimate of `dprl.evaluate`, and
+  the bounds of `dprl.sensitivity` at the strength of the hidden cause there is;
 * *monitor*: of `dprl.Monitor`: nothing is contradicted while nothing has changed, and nothing is
   still certified where the benefit is gone, or where everybody follows and nothing can be seen.
 
@@ -42,7 +42,7 @@ from dprl.policies.rules.rule import Condition, Rule
 from dprl_studies.harness import Experiment, Setting, by, table_of
 
 Place: TypeAlias = World | MarkovWorld
-LOGS, BLOCK, LEVEL, N_MIN, DRAWS = 400, 10, 0.05, 20, 400
+BLOCK, LEVEL, N_MIN, DRAWS = 10, 0.05, 20, 400
 HIDDEN, UNSEEN, MARKOV = "hidden cause", "catastrophes were seen", "state is Markov"
 INTERVALS = ("evaluate", "sensitivity")
 """Families whose claims are intervals: they may be refused, and then say nothing."""
@@ -84,12 +84,12 @@ class Family:
     Attributes:
         told: (world, log, seed) → what each claim said.
         applies: Whether the family is for a world.
-        needs: The assumptions of a claim of it, by name.
+        logs: Logs of each cell.
     """
 
     told: Callable[[Place, Log, int], Iterator[Told]]
     applies: Callable[[Place], bool]
-    needs: Callable[[str], tuple[str, ...]]
+    logs: int
 
 
 # --- the families
@@ -145,6 +145,8 @@ def _confident(world: Place, log: Log, seed: int) -> Iterator[Told]:
     made = bool(np.isfinite(low))
     yield Told("confident: bound", made, made and low > gain + 1e-9, claimed=low, truth=gain,
                words=words)  # fmt: skip
+    checked = policy.provenance["markov"]
+    yield Told("check: state refuted", True, not checked["ok"], words=checked["words"])
 
 
 GATES: dict[str, dict[str, Any]] = {
@@ -230,40 +232,31 @@ def target(world: Place) -> Any:
     )  # fmt: skip
 
 
-def _evaluate(world: Place, log: Log, seed: int) -> Iterator[Told]:
+def _intervals(world: Place, log: Log, seed: int) -> Iterator[Told]:
     policy = target(world)
     truth = world.gain(policy)
-    evaluation = dprl.evaluate(policy, log, draws=DRAWS, seed=seed)
-    words = " ".join(evaluation.warnings)
+    asked: dict[str, Any] = {"draws": DRAWS, "seed": seed}
+    if log.propensity is None:  # both would fit the same model
+        asked["behavior"] = dprl.Behavior.fit(log, seed=seed)
+    evaluation = dprl.evaluate(policy, log, **asked)
+    strength = float(world.name.split()[-1]) if world.name.startswith(HIDDEN) else 1.0
+    found = dprl.sensitivity(
+        policy, log, gamma=[max(strength, 1.0)], yardstick=False, value_range=world.value_range,
+        **asked,
+    )  # fmt: skip
     ess = float(evaluation.facts["ess_differs"] or np.nan)
+    words = " ".join(evaluation.warnings)
     first = evaluation.rows[evaluation.headline]
-    for name, row in (("headline", first), *evaluation.rows.items()):
+    for name, row, said, few in (
+        ("evaluate: headline", first, words, ess),
+        *((f"evaluate: {name}", row, words, ess) for name, row in evaluation.rows.items()),
+        ("sensitivity: bounds", found.rows[0], " ".join(found.warnings), found.facts["ess"]),
+    ):
         low, high = row["difference_low"], row["difference_high"]
         made = bool(np.isfinite([low, high]).all())
         out = made and not low - 3 * truth.error <= truth.value <= high + 3 * truth.error
-        yield Told(f"evaluate: {name}", made, out, claimed=low, truth=truth.value,
-                   width=high - low, ess=ess, words=words)  # fmt: skip
-
-
-def _sensitivity(world: Place, log: Log, seed: int) -> Iterator[Told]:
-    policy = target(world)
-    truth = world.gain(policy)
-    strength = float(world.name.split()[-1]) if world.name.startswith(HIDDEN) else 1.0
-    found = dprl.sensitivity(
-        policy, log, gamma=[max(strength, 1.0)], draws=DRAWS, seed=seed, yardstick=False,
-        value_range=world.value_range,
-    )  # fmt: skip
-    (row,) = found.rows
-    low, high = row["difference_low"], row["difference_high"]
-    made = bool(np.isfinite([low, high]).all())
-    out = made and not low - 3 * truth.error <= truth.value <= high + 3 * truth.error
-    yield Told("sensitivity: bounds", made, out, claimed=low, truth=truth.value, width=high - low,
-               words=" ".join(found.warnings))  # fmt: skip
-
-
-def _check(world: Place, log: Log, seed: int) -> Iterator[Told]:
-    checked = dprl.markov_check(log, world.gamma)
-    yield Told("check: state refuted", True, not checked.ok, words=str(checked))
+        yield Told(name, made, out, claimed=low, truth=truth.value, width=high - low,
+                   ess=np.nan if few is None else few, words=said)  # fmt: skip
 
 
 def _monitor(world: Place, log: Log, seed: int) -> Iterator[Told]:
@@ -319,20 +312,27 @@ def _any(world: Place) -> bool:
     return True
 
 
-def _needs_of_gate(claim: str) -> tuple[str, ...]:
-    return (HIDDEN,) if "proved" in claim else (HIDDEN, UNSEEN)
-
-
 FAMILIES: dict[str, Family] = {
-    "rules": Family(_rules, _over_features, lambda claim: (HIDDEN, UNSEEN)),
-    "confident": Family(_confident, _over_labels, lambda claim: (HIDDEN, UNSEEN, MARKOV)),
-    "gate": Family(_gate, _over_labels, _needs_of_gate),
-    "evaluate": Family(_evaluate, _any, lambda claim: (HIDDEN, UNSEEN)),
-    "sensitivity": Family(_sensitivity, _any, lambda claim: (UNSEEN,)),
-    "monitor": Family(_monitor, _once, lambda claim: (HIDDEN, UNSEEN)),
-    "check": Family(_check, _over_labels, lambda claim: (HIDDEN, MARKOV)),
+    "rules": Family(_rules, _over_features, 400),
+    "confident": Family(_confident, _over_labels, 400),
+    "gate": Family(_gate, _over_labels, 200),
+    "intervals": Family(_intervals, _any, 400),
+    "monitor": Family(_monitor, _once, 400),
 }
 """Name of a family → its claims."""
+
+NEEDS: dict[str, tuple[str, ...]] = {
+    "rules": (HIDDEN, UNSEEN),
+    "confident": (HIDDEN, UNSEEN),
+    "gate proved": (HIDDEN,),
+    "gate whole, proved": (HIDDEN,),
+    "gate": (HIDDEN, UNSEEN),
+    "evaluate": (HIDDEN, UNSEEN),
+    "sensitivity": (UNSEEN,),
+    "monitor": (HIDDEN, UNSEEN),
+    "check": (HIDDEN, MARKOV),
+}
+"""How claims begin → what they assume, by name; the first that fits."""
 
 
 def apart(claim: str, world: Place) -> str:
@@ -350,7 +350,7 @@ def apart(claim: str, world: Place) -> str:
         >>> apart("rules: every rule", hidden_cause())
         'hidden cause'
     """
-    needs = FAMILIES[claim.split(":", maxsplit=1)[0].split(maxsplit=1)[0]].needs(claim)
+    needs = next(needs for start, needs in NEEDS.items() if claim.startswith(start))
     return next((need for need in needs if need in world.breaks), "")
 
 
@@ -366,7 +366,7 @@ def settings(
     claims: Sequence[str] = (),
 ) -> Sequence[Setting]:
     """One task per world, family and block of logs; the first blocks of all come first."""
-    logs = 1 if quick and logs is None else LOGS if logs is None else check_whole("logs", logs, 1)
+    most = 1 if quick and logs is None else None if logs is None else check_whole("logs", logs, 1)
     for family in claims:
         check_choice("claims", family, tuple(FAMILIES))
     wanted = [name for name in WORLDS if any(part in name for part in worlds)] if worlds else (
@@ -377,13 +377,14 @@ def settings(
             f"no world has {worlds[0]!r} in its name.", do=f"Worlds: {'; '.join(WORLDS)}."
         )
     made = {name: WORLDS[name].make() for name in wanted}
+    upto = {family: most or FAMILIES[family].logs for family in (claims or FAMILIES)}
     return [
-        {"world": name, "family": family, "first": first, "last": min(first + BLOCK, logs),
+        {"world": name, "family": family, "first": first, "last": min(first + BLOCK, upto[family]),
          "seed": seed}
-        for first in range(0, logs, BLOCK)
-        for family in (claims or FAMILIES)
+        for first in range(0, max(upto.values()), BLOCK)
+        for family in upto
         for name in wanted
-        if FAMILIES[family].applies(made[name])
+        if first < upto[family] and FAMILIES[family].applies(made[name])
     ]  # fmt: skip
 
 
@@ -617,7 +618,7 @@ def on_worlds(
     """The experiment, of some worlds and claims.
 
     Args:
-        logs: Logs of each cell. Default None: 400, and 1 if quick.
+        logs: Logs of each cell. Default None: those of each family, and 1 if quick.
         worlds: Parts of the names of worlds. Default (): all.
         claims: Families of claims. Default (): all.
 

@@ -620,6 +620,11 @@ class Facts:
                 self.t("There is no gain even without an unrecorded cause (Γ = 1).")
                 if b.gamma_point is None
                 else self.t(
+                    "How sure the gain is, the log cannot say, even without an unrecorded cause "
+                    "(Γ = 1)."
+                )
+                if b.facts["unsure"]
+                else self.t(
                     "The gain is not sure even without an unrecorded cause (Γ = 1): its interval "
                     "holds 0."
                 )

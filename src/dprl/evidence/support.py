@@ -13,11 +13,13 @@ where
 
 the upper Clopper-Pearson end (at confidence 1 - `CHANCE`) is not above η, and there would have been
 takers if the action were as frequent there as elsewhere. A tree of depth `DEPTH` is grown by the
-likelihood of who took the action; a node with hardly any takers is a region, and is not cut
-further. At every node the direction w of the sum is the least-squares one of the node's rows, and
-again that of the half of them where takers are fewer (`ZOOMS` times): the border of the region is
-what counts, not what moves practice elsewhere. Few features are in it (`TERMS`), with few digits,
-because people read it.
+likelihood of who took the action, once with sums and once without; a node with hardly any takers
+may be a region: sides that it does not need are dropped, the weights of sums are turned, and sides
+are moved to where they fit best. The region that tells most of who took the action is taken out of
+the log, and so on. At every node the direction w of the sum is the least-squares one of the node's
+rows, and again that of the half of them where takers are fewer (`ZOOMS` times): the border of the
+region is what counts, not what moves practice elsewhere. Few features are in it (`TERMS`), with few
+digits, because people read it.
 """
 
 from __future__ import annotations
@@ -45,6 +47,8 @@ DEPTH = 4
 CUTS = 63
 """The most cuts of a column, at quantiles."""
 ZOOMS = 3
+TURNS = (0.0, 0.6, 1.7)
+"""What a weight is multiplied with to see whether that fits better."""
 TERMS, SMALL = 6, 0.25
 """The most features of a sum, and the least weight beside the largest, per standard deviation."""
 REGIONS = 4
@@ -92,8 +96,8 @@ def columns(X: Floats, levels: Levels = ()) -> tuple[Floats, list[tuple[int, int
 
     Returns:
         float64 (n, p), and of each column the feature and what of it: `NUMBER` the number itself
-        (the median where it is missing), `GONE` whether it is missing, else whether it has the label
-        of that code.
+        (the median where it is missing), `GONE` whether it is missing, else whether it has the
+        label of that code.
     """
     parts: list[Floats] = []
     of: list[tuple[int, int]] = []
@@ -133,12 +137,18 @@ def without(Z: Floats, sums: Ints, taken: Bools, share: float, seed: int) -> lis
     found: list[tuple[Side, ...]] = []
     while len(rows) and len(found) < REGIONS:
         z, took = Z[rows], taken[rows]
-        regions = [path for path, n in _grown(z, sums, took, share)]
+        regions = [
+            _settled(z, took, share, region)
+            for tried in (sums, sums[:0])
+            for region in _grown(z, tried, took, share)
+        ]
         if not regions:
             break
-        region = _widened(z, took, share, max(regions, key=lambda path: int(inside(path, z).sum())))
-        found.append(region)
-        rows = rows[~inside(region, z)]
+        apart = [inside(region, z) for region in regions]
+        told = [_told(int(took[at].sum()), int(at.sum()), int(took.sum()), len(z)) for at in apart]
+        best = int(np.argmax(told))
+        found.append(regions[best])
+        rows = rows[~apart[best]]
     return found
 
 
@@ -175,38 +185,65 @@ def _coded(Z: Floats) -> tuple[Ints, list[Floats]]:
     return np.column_stack(codes), cuts
 
 
-def _widened(Z: Floats, taken: Bools, share: float, region: tuple[Side, ...]) -> tuple[Side, ...]:
-    """The region with as few sides, and each as far out, as leave hardly any takers in it."""
+def _settled(Z: Floats, taken: Bools, share: float, region: tuple[Side, ...]) -> tuple[Side, ...]:
+    """The region with as few sides as leave hardly any takers in it, and each where it fits best.
+
+    Moving a side outwards is likelier to be right by log((1 - η) / (1 - q)) for every step without
+    the action that comes in, and by log(η / q) for every taker, with q the share of takers outside.
+    """
+    eta = min(ETA, share / RARER)
+
+    def moved(side: Side, within: Bools, q: float) -> tuple[float, Side]:
+        """The side where it fits best, and how likely it is."""
+        total = side.of(Z[within]) * (1 if side.above else -1)
+        order = np.argsort(-total, kind="stable")
+        n, k = np.arange(1, len(total) + 1), np.cumsum(taken[within][order], dtype=np.int64)
+        likelier = np.log((1 - eta) / (1 - q)) * (n - k) + np.log(eta / q) * k
+        fine = np.append(np.diff(total[order]) < 0, False) & _few(k, n, share)
+        if not fine.any():
+            return -np.inf, side
+        best = int(np.argmax(np.where(fine, likelier, -np.inf)))
+        at, beyond = float(total[order][best]), float(total[order][best + 1])
+        at = roundest(beyond, at) if side.above else roundest(-at, -beyond)
+        return float(likelier[best]), Side(side.terms, at, side.above)
+
     for side in region:
         rest = tuple(other for other in region if other is not side)
         within = inside(rest, Z)
         if hardly(int(taken[within].sum()), int(within.sum()), share):
             region = rest
             continue
-        total = side.of(Z[within]) * (1 if side.above else -1)
-        order = np.argsort(-total, kind="stable")
-        n, k = np.arange(1, len(total) + 1), np.cumsum(taken[within][order], dtype=np.int64)
-        ends = np.append(np.diff(total[order]) < 0, False)
-        fine = ends & _few(k, n, share)
-        if fine.any():
-            last = total[order][np.flatnonzero(fine)[-1]]
-            at, beyond = float(last), float(total[total < last].max())
-            at = roundest(beyond, at) if side.above else roundest(-at, -beyond)
-            region = tuple(Side(o.terms, at, o.above) if o is side else o for o in region)
+        outside = within & ~side.holds(Z)
+        q = min(max(float(taken[outside].mean()), 2 * eta), 1 - eta)
+        best, new = moved(side, within, q)
+        for turned in range(2 * len(side.terms) if len(side.terms) > 1 else 0):
+            t = turned % len(side.terms)
+            for times in TURNS:
+                terms = tuple(
+                    (j, float(f"{w * times:.2g}") if i == t else w)
+                    for i, (j, w) in enumerate(new.terms)
+                )
+                likely, other = moved(Side(terms, new.value, new.above), within, q)
+                best, new = (likely, other) if likely > best else (best, new)
+        terms = tuple((j, w) for j, w in new.terms if w)
+        if len(terms) == 1:
+            (j, w), at = terms[0], new.value / terms[0][1]
+            new = Side(((j, 1.0),), at, new.above == (w > 0))
+        else:
+            new = Side(terms, new.value, new.above)
+        region = (*rest, new)
     return region
 
 
-def _grown(
-    Z: Floats, sums: Ints, taken: Bools, share: float
-) -> Iterator[tuple[tuple[Side, ...], int]]:
-    """The nodes of a tree with hardly any takers: the way there, and how many rows they have."""
+def _grown(Z: Floats, sums: Ints, taken: Bools, share: float) -> Iterator[tuple[Side, ...]]:
+    """The nodes of a tree with hardly any takers: the sides on the way there."""
     codes, cuts = _coded(Z)
     nodes: list[tuple[tuple[Side, ...], Ints]] = [((), np.arange(len(Z)))]
     while nodes:
         path, rows = nodes.pop()
         took = int(taken[rows].sum())
         if hardly(took, len(rows), share):
-            yield path, len(rows)
+            yield path
         elif len(path) < DEPTH and len(rows) >= 2 * LEAST and took < len(rows):
             side = _cut(Z[rows], codes[rows], cuts, sums, taken[rows])
             if side is not None:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dprl.baselines import BC, CQL, PQI, RL, SPIBB, FittedPQI, FittedSPIBB, ForestBC, SoftSPIBB
 
 import dprl
+from dprl.baselines import BC, CQL, PQI, RL, SPIBB, FittedPQI, FittedSPIBB, ForestBC, SoftSPIBB
 from dprl.policies.base import KINDS, provenance_of
 from dprl.policies.loading import deferring
 from dprl.policies.protocol import DeferringPolicy, as_policy

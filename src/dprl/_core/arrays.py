@@ -101,3 +101,13 @@ def unusual(m: NDArray[Any]) -> NDArray[np.bool_]:
     most = m.max(axis=1, initial=0)[:, None]
     alone = ((m == most).sum(axis=1) == 1) & ~is_divided(m)
     return np.asarray((m < most) | ~alone[:, None])
+
+
+def roundest(low: float, high: float) -> float:
+    """The number with the fewest digits in [low, high), which a reader need not read twice."""
+    for digits in range(1, 17):
+        for at in (low, (low + high) / 2):
+            rounded = float(f"{at:.{digits}g}")
+            if low <= rounded < high:
+                return rounded
+    return float(low)

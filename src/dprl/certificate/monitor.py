@@ -39,6 +39,7 @@ from dprl.certificate.eprocesses import (
 from dprl.errors import LogError, ParameterError, PolicyError
 from dprl.evidence.propensity import RecordedPropensity
 from dprl.logs.log import Label, Log, check_log, label_key
+from dprl.logs.outcome import Outcome
 from dprl.logs.reading.tables import write_rows
 from dprl.logs.returns import first_visits
 from dprl.policies.held_out import HeldOut
@@ -360,8 +361,11 @@ def watch(
     if not rows or all(row["verdict"] == "cannot say" for row in rows):
         worst = 1 if not rows else 0
     status = STATUS[max(worst, 2 if more else 0)]
+    outcome = Outcome.learned(policy)
+    shown = [outcome.facts(row, WATCHED) for row in rows]
+    more = [outcome.facts(row) for row in more]
     return Watch(
-        status, seen.n_groups, _suggestions(rows, delta), _table(more, "Certified now", MORE),
+        status, seen.n_groups, _suggestions(shown, delta), _table(more, "Certified now", MORE),
         _table(drift, "Practice has changed where the policy defers", DRIFT),
         _notes(policy, rows, strange, delta, chosen),
     )  # fmt: skip
@@ -495,6 +499,8 @@ def _drifted(policy: TablePolicy, since: Ints, delta: float) -> list[dict[str, A
     return sorted(rows, key=lambda row: -row["log10_e"])
 
 
+WATCHED = ("promised", "estimated", "difference", "at_most")
+"""Columns of suggestions that hold differences of outcomes."""
 MORE = "log10_e: the evidence against 'no benefit' from new groups alone, in powers of ten."
 DRIFT = "then, now: share of groups that took the action at their first visit."
 
@@ -505,10 +511,13 @@ def _table(rows: list[dict[str, Any]], caption: str, note: str) -> Table:
 
 
 def _suggestions(rows: list[dict[str, Any]], delta: float) -> Table:
+    bound = "at_most: an upper bound of it, where that is below the estimate"
+    if any("at_least" in row for row in rows):
+        bound = "at_least: a lower bound of it, where that is above the estimate"
     note = (
-        "promised: the certified lower bound of what taking the suggestion brings beside doing "
+        "promised: the certified bound of what taking the suggestion brings beside doing "
         "otherwise; estimated: what it was estimated at; difference: the same on new visits; "
-        "at_most: an upper bound of it, where that is below the estimate. log10_e_...: the "
+        f"{bound}. log10_e_...: the "
         "evidence, in powers of ten, that it brings less than promised, is worse than doing "
         "otherwise, brings less than estimated, and that followers get less than was promised or "
         f"estimated (_level); they decide at {math.log10(10 * max(len(rows), 1) / delta):.2f}. "

@@ -26,6 +26,7 @@ from dprl.evidence.behavior import Behavior, folds_of
 from dprl.evidence.models import Fit, Inputs, blended, usual_value_models
 from dprl.evidence.yardstick import LEAST, SHARE, hidden_columns, yardstick_words
 from dprl.logs.log import Log
+from dprl.logs.outcome import UNDECLARED, Outcome
 from dprl.logs.reading.tables import write_rows
 from dprl.logs.returns import returns
 from dprl.logs.source import Source
@@ -62,6 +63,8 @@ class Sensitivity(Result):
             (lowest, highest, range).
         warnings: What a reader must be careful about, one sentence each.
         settings: discount, level, draws, seed, cut, clip, and the digest of the log.
+        outcome: What the returns are; all numbers are in its direction. Where less of it is better,
+            a gain is a difference below 0, and Γ* is of difference_high and difference_max.
 
     Example:
         >>> import dprl
@@ -81,6 +84,7 @@ class Sensitivity(Result):
     facts: Mapping[str, Any]
     warnings: tuple[str, ...]
     settings: Mapping[str, Any]
+    outcome: Outcome = UNDECLARED
 
     def table(self) -> Table:
         """The bounds, one row per Γ.
@@ -720,13 +724,15 @@ def sensitivity(
         "highest": ends[1],
         "range": "declared" if declared else "log",
     }
+    shown = log.outcome.facts
     return Sensitivity(
-        rows=tuple(result),
+        rows=tuple(map(shown, result)),
         gamma_star=star,
         gamma_point=point,
         yardstick=tuple(measured),
-        facts=facts,
+        facts=shown({**facts, "usual": log.outcome.shown(usual)}),
         warnings=tuple(dict.fromkeys([*held.warnings, *_warnings(facts)])),
+        outcome=log.outcome,
         settings={
             "discount": discount, "level": float(level), "draws": draws, "seed": seed, "cut": cut,
             "clip": float(clip), "log": log.digest(),

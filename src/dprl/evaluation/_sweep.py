@@ -38,6 +38,7 @@ from dprl.evaluation.result import BLIND, ENOUGH, FEW_BLIND, Evaluation, weights
 from dprl.evidence.behavior import Behavior
 from dprl.logs.encoding.encoder import encoded_like, labelled, with_indicators
 from dprl.logs.log import Log, check_log
+from dprl.logs.outcome import Outcome
 from dprl.logs.overlap import TOO_MUCH, shared, sketch
 from dprl.logs.reading.tables import Row, write_rows
 from dprl.logs.source import Source, as_source
@@ -411,6 +412,11 @@ class Sweep(Result):
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def outcome(self) -> Outcome:
+        """What the returns are; differences are in its direction."""
+        return self.evaluations[0].outcome
+
     def table(self) -> Table:
         """The rows as a table, one row per setting.
 
@@ -506,6 +512,7 @@ class Sweep(Result):
             >>> swept.pick("cautious").parameters["n_min"]
             40
         """
+        computed = [self.outcome.facts(row) for row in self.rows]  # larger is better
         if isinstance(rule, str):
             if rule not in RULES:
                 raise ParameterError(
@@ -513,13 +520,13 @@ class Sweep(Result):
                     do="Rules: " + "; ".join(f"{n}: {words}" for n, (words, _) in RULES.items()),
                 )
             name, (words, rank) = rule, RULES[rule]
-            ranked = [(r, -i) for i, row in enumerate(self.rows) if (r := rank(row)) is not None]
+            ranked = [(r, -i) for i, row in enumerate(computed) if (r := rank(row)) is not None]
             chosen = -max(ranked)[1] if ranked else None
         else:
             name = getattr(rule, "__name__", "a function")
             words, chosen = (rule.__doc__ or "a rule of your own").strip(), rule(self.rows)
         if chosen is None:
-            best = max(self.rows, key=closeness)
+            best = self.rows[max(range(len(self)), key=lambda i: closeness(computed[i]))]
             raise PolicyError(
                 f"no setting passes the rule {name!r}: {words}.",
                 f"{setting_words(best, self.varied)} comes closest, {best['difference']:+.3f} "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from dprl.evidence.nuisances import doubt_notes
 from dprl.evidence.propensity import RecordedPropensity
 from dprl.logs.assumptions import DROPS, UNRELATED, WEIGHED
 from dprl.logs.log import Log
+from dprl.logs.outcome import UNDECLARED, Outcome
 from dprl.policies.explain import window_words
 from dprl.policies.familiar import never_saw
 from dprl.policies.held_out import HeldOut
@@ -77,6 +78,7 @@ class Evaluation(Result):
         balance: Whether those who took the suggestions differ from the others in columns that are
             not in the state; None where the log has no such columns.
         subgroups: The difference in every subgroup; None where none were asked for (`by=`).
+        outcome: What the returns are; all numbers are in its direction, as it was declared.
 
     Example:
         >>> import dprl
@@ -96,6 +98,32 @@ class Evaluation(Result):
     settings: Mapping[str, Any]
     balance: Balance | None = None
     subgroups: Subgroups | None = None
+    outcome: Outcome = UNDECLARED
+
+    def turned(self) -> Evaluation:
+        """The numbers in the other direction: the user's for those that are computed, and back.
+
+        Returns:
+            The same evaluation where more of the outcome is better.
+
+        Example:
+            >>> import dprl
+            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+            >>> evaluation = dprl.evaluate(policy, test, draws=200)
+            >>> evaluation.turned() is evaluation
+            True
+        """
+        if not self.outcome.falls:
+            return self
+        facts, groups = self.outcome.facts, self.subgroups
+        return replace(
+            self,
+            rows={name: facts(row) for name, row in self.rows.items()},
+            behavior=facts(self.behavior),
+            facts=facts(self.facts),
+            subgroups=None if groups is None else groups.turned(),
+        )
 
     @property
     def how(self) -> dict[str, str]:

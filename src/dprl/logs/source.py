@@ -31,6 +31,7 @@ from dprl.errors import LogError, ParameterError
 from dprl.logs.assumptions import DROPS, UNRELATED
 from dprl.logs.encoding.encoder import labelled
 from dprl.logs.log import CUT, Facts, Label, Log, check_log
+from dprl.logs.outcome import Outcome
 
 if TYPE_CHECKING:
     from dprl.logs.censoring import Reads
@@ -118,6 +119,11 @@ class LogFacts:
     def n_cut(self) -> int:
         """Number of episodes that were cut (observation stopped early)."""
         return int(self.ended[CUT])
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the rewards are, and which way is better, as declared."""
+        return Outcome.of(self.columns)
 
     @property
     def follow_up(self) -> str | None:

@@ -135,7 +135,8 @@ def after_vacuous(policy: Any, n_units: int, *, delta: float, grade: str, mode: 
     if not len(table):
         lines.append("  - The policy changes nothing, so there is nothing to certify.")
         return lines
-    hopeful = [row for row in rows if row["advantage"] > 0]
+    better = policy.terms.measured.shown
+    hopeful = [row for row in rows if better(row["advantage"]) > 0]
     if not kind.whole and rows and not hopeful:
         lines.append(
             "  - At first visits no change did better than usual practice in training: more "

@@ -19,13 +19,24 @@ import pytest
 
 import dprl
 from dprl.logs.outcome import other_end
+from dprl.policies.certificate import down
 
-NUMBER = re.compile(r"(?<![\w.#])[+−-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?(?![\w])")
+NUMBER = re.compile(r"(?<![\w#])(?<!\d\.)[+−-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?(?![\w])")
 UNSIGNED = re.compile(
-    r"(standard error|by at least|by more than|gains?|Gain:|gain >=|wider by|differences of) ?\(?$"
+    r"(standard error|by at least|is worth at least|by more than|gains?|Gain:|gain >=|wider by|differences of|eps\* =) ?\(?$"
 )
 """What stands before a size, which has no sign: "by at least 3" is better by 3, whatever is better."""
-SIZES = {"se", "sure_se", "gain", "certified_gain", "se_by_visits", "optimism", "unseen", "margin"}
+SIZES = {
+    "se",
+    "sure_se",
+    "gain",
+    "certified_gain",
+    "se_by_visits",
+    "optimism",
+    "unseen",
+    "margin",
+    "trivial",
+}
 """Keys and columns of sizes."""
 
 
@@ -74,7 +85,9 @@ def value(word: str) -> float:
 def lines_of(text: str) -> list[str]:
     """The lines of a text without digests; of a page, what stands in it, without the axes of its pictures."""
     if "<" in text and "</" in text:
-        text = re.sub(r"<style.*?</style>|<text.*?</text>|<script.*?</script>", " ", text, flags=re.S)
+        text = re.sub(
+            r"<style.*?</style>|<text.*?</text>|<script.*?</script>", " ", text, flags=re.S
+        )
         text = re.sub(r"</(p|li|td|th|dd|dt|tr|h\d|caption)>", "\n", text)
         text = re.sub(r"<[^>]+>", " ", text)
     return [HASHES.sub("digest", line) for line in text.splitlines() if line.strip()]
@@ -86,11 +99,14 @@ def _apart(one: list[str], other: list[str]) -> list[str]:
     return [line for line in difflib.ndiff(*lines) if line[0] in "+-"]
 
 
-def check_text(name: str, texts: dict[str, str]) -> None:
-    """Of each line, the outcomes have the other sign, and the other numbers are the same."""
+def check_text(name: str, texts: dict[str, str], gains: frozenset[float] = frozenset()) -> None:
+    """Of each line, the outcomes have the other sign, and the other numbers are the same.
+
+    `gains` are sizes: what is gained at least, whichever way is better.
+    """
     higher, lower, double = (lines_of(texts[way]) for way in WAYS)
     assert len(higher) == len(lower) == len(double), (
-        name, len(higher), len(lower), len(double), _apart(higher, double)
+        name, len(higher), len(lower), len(double), _apart(higher, lower)
     )  # fmt: skip
     for one, other, twice in zip(higher, lower, double, strict=True):
         found = [*NUMBER.finditer(one)]
@@ -99,7 +115,7 @@ def check_text(name: str, texts: dict[str, str]) -> None:
         assert len(x) == len(y) == len(z), (name, one, other, twice)
         amounts, same = Counter[float](), Counter[float]()
         for m, v, w in zip(found, x, z, strict=True):
-            size = v == w or bool(UNSIGNED.search(one[: m.start()]))
+            size = v == w or v in gains or bool(UNSIGNED.search(one[: m.start()]))
             (same if size else amounts)[v if size else 0.0 - v] += 1
         assert Counter(y) == amounts + same, (name, one, other)
 
@@ -117,6 +133,8 @@ def check_values(name: str, values: dict[str, Any], key: str = "") -> None:
         assert len(one) == len(other), at
         if key in ("value_range", "range") and len(one) == 2:
             other = [*reversed(other)]
+        if key == "returns" and len(one) == 3:  # a mean with its ends
+            other = [other[0], other[2], other[1]]
         for a, b, c in zip(one, other, twice, strict=True):
             check_values(name, {"higher": a, "lower": b, "double": c}, key)
     elif isinstance(one, str):
@@ -134,12 +152,13 @@ def _is_amount(one: Any, twice: Any, key: str) -> bool:
 HASHES = re.compile(r"(?<![\w.])(?=[0-9]*[a-f])[0-9a-f]{12,64}(?!\w)")
 
 
-def check_shown(shown: dict[str, dict[str, Any]]) -> None:
+def check_shown(shown: dict[str, dict[str, Any]], *gains: float | None) -> None:
     """Everything that was shown of the three logs."""
+    sizes = frozenset(round(down(gain or 0.0), digits) for gain in gains for digits in (3, 4))
     for name in shown["higher"]:
         three = {way: shown[way][name] for way in WAYS}
         if isinstance(three["higher"], str):
-            check_text(name, three)
+            check_text(name, three, sizes)
         else:
             plain = {way: json.loads(json.dumps(v, default=str)) for way, v in three.items()}
             check_values(name, plain)
@@ -199,3 +218,85 @@ def test_learned_and_judged_over_labels(tmp_path) -> None:
         }  # fmt: skip
     assert answers["higher"] == answers["lower"]
     check_shown(shown)
+
+
+def test_certified_and_watched(tmp_path) -> None:
+    shown: dict[str, dict[str, Any]] = {}
+    gains: list[float | None] = []
+    for way in WAYS:
+        log, new = log_of(way, n=3000), log_of(way, seed=1)
+        learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+        proved = dprl.gate(learner, log, value_range=ranged(way))
+        large = dprl.gate(learner, log, grade="large-sample", seed=1)
+        whole = dprl.gate(learner, log, grade="large-sample", mode="policy")
+        none = dprl.gate(learner, log.take(np.arange(200)), value_range=ranged(way))
+        assert not proved.certificate.vacuous
+        assert not whole.certificate.vacuous
+        proved.save(tmp_path / "gated.dprl")
+        again = dprl.load(tmp_path / "gated.dprl")
+        assert again.certificate == proved.certificate or (
+            again.certificate.to_dict() == proved.certificate.to_dict()
+        )
+        assert again.digest() == proved.digest()
+        watched = dprl.Monitor(proved)
+        looked = watched.add(new, when="today")
+        dprl.report(proved, new, tmp_path / f"{way}.html", draws=50, title="R")
+        shown[way] = {
+            f"{name} {kind}": form(gated)
+            for name, gated in
+            {"proved": proved, "large": large, "whole": whole, "none": none}.items()
+            for kind, form in {
+                "certificate": lambda p: str(p.certificate),
+                "page": lambda p: p.certificate._repr_html_(),
+                "values": lambda p: p.certificate.to_dict(),
+                "changes": lambda p: p.changes().to_dicts(),
+            }.items()
+        }  # fmt: skip
+        shown[way] |= {
+            "watch": str(looked), "watch as values": looked.to_dict(),
+            "history": watched.history().to_dicts(),
+            "report": (tmp_path / f"{way}.html").read_text(),
+        }  # fmt: skip
+        gains = gains or [p.certificate.gain for p in (proved, large, whole)]
+    check_shown(shown, *gains, -13.0)
+
+
+def test_confident(tmp_path) -> None:
+    shown: dict[str, dict[str, Any]] = {}
+    for way in WAYS:
+        train, test = log_of(way), log_of(way, seed=1)
+        worst = {"higher": -2.0, "lower": 2.0, "double": -4.0}[way]
+        policy = dprl.Confident(gamma=1.0, worst=worst).fit(train)
+        assert policy.gain["low"] > 0
+        dprl.report(policy, test, tmp_path / f"{way}.html", draws=50, title="R")
+        shown[way] = {
+            **shown_of(policy), "explain": policy.explain("fever").to_dict(),
+            "report": (tmp_path / f"{way}.html").read_text(),
+        }  # fmt: skip
+    check_shown(shown)
+
+
+def test_learned_and_judged_over_features(tmp_path) -> None:
+    shown: dict[str, dict[str, Any]] = {}
+    gain = None
+    for way in WAYS:
+        train, test = features_of(way), features_of(way, seed=1)
+        near = dprl.DPRLContinuous(n_min=20, radius=0.5, gamma=1.0).fit(train)
+        rules = dprl.Rules(gamma=1.0, splits=1).fit(train)
+        assert any(not rule.silent for rule in rules.rules)
+        dprl.report(rules, test, tmp_path / f"{way}.html", draws=50, title="R")
+        cells = dprl.gate(
+            dprl.DPRLContinuous(n_min=20, radius=1.0, gamma=1.0), train,
+            value_range=ranged(way, -5, 15),
+        )  # fmt: skip
+        gain = gain or cells.certificate.gain
+        shown[way] = {
+            **{f"near {name}": own for name, own in shown_of(near).items()},
+            **{f"rules {name}": own for name, own in shown_of(rules).items()},
+            **{f"cells {name}": own for name, own in shown_of(cells).items()},
+            "near explain": near.explain([0.0, 0.0], cases=True).to_dict(),
+            "rules explain": rules.explain([-1.0, 0.0]).to_dict(),
+            "rules worth": rules.worth().to_dicts(), "certificate": str(cells.certificate),
+            "report": (tmp_path / f"{way}.html").read_text(),
+        }  # fmt: skip
+    check_shown(shown, gain, -20.0)

@@ -220,9 +220,7 @@ def estimate(
     ]
     low, high = percentiles(np.array(drawn), level)
     ends = log.outcome.ends(low, high)
-    return ApproximateGain(
-        log.outcome.shown(gain), *ends, level, n, len(points), unfollowed
-    )
+    return ApproximateGain(log.outcome.shown(gain), *ends, level, n, len(points), unfollowed)
 
 
 def _stand_for(log: Log, followed: Ints, avoids: Bools) -> Floats:

@@ -116,13 +116,12 @@ class Evaluation(Result):
         """
         if not self.outcome.falls:
             return self
-        facts, groups = self.outcome.facts, self.subgroups
+        facts = self.outcome.facts
         return replace(
             self,
             rows={name: facts(row) for name, row in self.rows.items()},
             behavior=facts(self.behavior),
             facts=facts(self.facts),
-            subgroups=None if groups is None else groups.turned(),
         )
 
     @property

@@ -117,16 +117,16 @@ class Subgroups(Result):
     level: float
     outcome: Outcome = UNDECLARED
 
-    def turned(self) -> Subgroups:
-        """The same in the direction of the outcome; what is a gain stays one."""
-        if not self.outcome.falls:
+    def shown(self, outcome: Outcome) -> Subgroups:
+        """The same in the direction of an outcome; what is a gain stays one."""
+        if not outcome.falls:
             return self
         rows = []
         for row in self.rows:
-            facts = self.outcome.facts(asdict(row))
+            facts = outcome.facts(asdict(row))
             facts["verdict"] = LEANS.get(row.verdict, row.verdict)
             rows.append(Subgroup(**facts))
-        return replace(self, rows=tuple(rows))
+        return replace(self, rows=tuple(rows), outcome=outcome)
 
     @property
     def loses(self) -> bool:
@@ -346,7 +346,7 @@ def subgroups(
                     estimate[k], low[k], high[k]))),
             )
         )  # fmt: skip
-    return Subgroups(tuple(lines), by, by_name, float(level), log.outcome)
+    return Subgroups(tuple(lines), by, by_name, float(level)).shown(log.outcome)
 
 
 def _intervals(

@@ -22,6 +22,7 @@ from dprl.apps.cli.options import (
     ScanOptions,
     working_on,
 )
+from dprl.apps.cli.wording import in_options
 from dprl.errors import ParameterError
 
 # --- `dprl demo`: the main job from end to end, on data that the package makes itself
@@ -328,5 +329,6 @@ def fit(
         show(facts, as_json=True)
         return 0
     caution(cautions)
-    show(f"{data!r}\n{words}\n\nSaved as {out}.", as_json=False)
+    about = in_options(data.facts.outcome.words(str(log.reward)))
+    show(f"{about}\n{data!r}\n{words}\n\nSaved as {out}.", as_json=False)
     return 0

@@ -31,6 +31,7 @@ from dprl.apps.cli.options import (
 )
 from dprl.apps.cli.wording import in_options
 from dprl.errors import ParameterError
+from dprl.logs.outcome import sounds_like_harm
 from dprl.logs.roles import ROLES
 
 if TYPE_CHECKING:
@@ -287,6 +288,9 @@ def _toml(files: list[str], proposal: Proposal, written: dict[str, Any]) -> str:
         gamma, why = 1.0, "one decision each"
     elif proposal.outcome:
         gamma, why = 1.0, "one outcome at the end of short episodes: it counts whole, early or late"
+    if sounds_like_harm(str(proposal.columns["reward"])):
+        why_lower = "by its name less of it is better; mend it if that is wrong"
+        lines += ["", "[outcome]", f'better = "lower"  # {why_lower}']
     lines += ["", "[fit]", f"gamma = {gamma}  # {why}"]
     if features:
         lines.append(
@@ -474,7 +478,8 @@ def check(
         show(facts, as_json=True)
         return 0 if report.ok else 1
     caution(cautions)
-    show(str(report), as_json=False)
+    about = report.about
+    show(in_options(about) + str(report)[len(about) :], as_json=False)
     if markov:
         words = past or "The state was not checked: the log has errors. Mend them first."
         show(f"\n{words}", as_json=False)

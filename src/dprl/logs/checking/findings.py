@@ -197,8 +197,16 @@ class CheckResult:
         head, counts, *_ = str(self).splitlines()
         return in_notebook(head, [counts, *map(str, self.findings)])
 
+    @property
+    def about(self) -> str:
+        """What the outcome is and which way is better, in a sentence; '' without a log."""
+        if self.log is None:
+            return ""
+        columns = self.log.facts.columns
+        return self.log.facts.outcome.words(str(columns.get("reward", "")))
+
     def __str__(self) -> str:
-        head = repr(self.log) if self.log is not None else "No log could be read."
+        head = f"{self.about}\n{self.log!r}" if self.log is not None else "No log could be read."
         count = {k: sum(f.level == k for f in self.findings) for k in ("error", "warning", "note")}
         counts = " · ".join(f"{n} {k}{'s' * (n != 1)}" for k, n in count.items())
         return "\n".join([head, counts, *map(str, self.findings)])

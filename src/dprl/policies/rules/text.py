@@ -765,8 +765,11 @@ def facts_of_rules(policy: RulePolicy) -> dict[str, Any]:
         policy: A policy of `dprl.Rules`.
     """
     record = policy.provenance["rules"]
+    rules = json.loads(policy.to_json_rules())
+    for written, rule in zip(rules["rules"], policy.rules, strict=True):
+        written["facts"] = shown(policy, rule)
     return {
-        "rules": json.loads(policy.to_json_rules()),
+        "rules": rules,
         "stated": policy.stated,
         "notes": policy.provenance["notes"],
         "worth": policy.worth().to_dicts(),

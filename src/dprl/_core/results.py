@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from dprl._core import html as pages
 from dprl._core.table import Table
+from dprl._core.words import either, worded
 
 # --- How nouns without a page of their own show themselves in a notebook
 
@@ -31,6 +32,26 @@ def in_notebook(head: str, lines: Iterable[str] = (), tables: Iterable[Table] = 
         + "".join(table._repr_html_() for table in tables if len(table))
         + "</div>"
     )
+
+
+# --- The answer first: at most eight lines, and how to see the rest
+
+SHORT = 8
+"""Lines that are printed at most, unless somebody asks for the details."""
+
+
+def in_short(lines: Iterable[str], name: str) -> list[str]:
+    """The first lines, and a last one that says how to see all that is left.
+
+    Args:
+        lines: What there is to say, the verdict first; a line break begins another line.
+        name: What Python calls the result: "evaluation".
+    """
+    each = [
+        part for line in lines if line for part in (line.split("\n") if "\n" in line else [line])
+    ]
+    rest = worded("{how} shows everything.", how=either(f"{name}.details()", "--details"))
+    return [*each[: SHORT - 1], rest]
 
 
 # --- What results share: a table for people, values for machines, a page in a notebook
@@ -111,6 +132,25 @@ class Result:
         warnings: Any = getattr(self, "warnings", ())
         return [f"warning: {line}" for line in (warnings() if callable(warnings) else warnings)]
 
+    def brief(self) -> list[str]:
+        """What is printed of it: at most eight lines, the verdict first."""
+        return str(self).splitlines()
+
+    def details(self) -> str:
+        """Everything that there is to say, as text.
+
+        Returns:
+            The table, the sentences beside it, and the warnings.
+
+        Example:
+            >>> import dprl
+            >>> result = dprl.markov_check(dprl.envs.delayed().sample(200, seed=0), 1.0)
+            >>> "action 2 before" in result.details()
+            True
+        """
+        parts = ["\n".join(lines) for lines in (self._said(), self._warned()) if lines]
+        return "\n\n".join([str(self.table()), *parts])
+
     def _said(self) -> list[str]:
         """The sentences of a result that has some."""
         lines: Any = getattr(self, "lines", ())
@@ -121,8 +161,7 @@ class Result:
         return self.HEAD
 
     def __str__(self) -> str:
-        parts = ["\n".join(lines) for lines in (self._said(), self._warned()) if lines]
-        return "\n\n".join([str(self.table()), *parts])
+        return self.details()
 
     def _repr_html_(self) -> str:
 

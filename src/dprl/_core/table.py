@@ -6,7 +6,7 @@ import html
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dprl._core.optional import needed
@@ -49,6 +49,8 @@ def many(n: int | Sized, one: str, other: str = "") -> str:
 
 # --- Table: a few rows for people, as text, HTML, dicts, JSON or any dataframe
 
+MOST_COLUMNS = 8
+"""Columns that are printed at most, where a table says which come first."""
 BACKENDS = ("pandas", "polars", "pyarrow")
 
 
@@ -113,6 +115,8 @@ class Table:
         note: What a reader must know to read the table correctly, below it. Default empty.
         identifiers: Columns whose whole numbers are names and not quantities (they are shown
             without thousands commas). Default none.
+        first: The columns that are printed, the most important first: at most eight of them, and
+            none that is equal in every row; `details` prints all. Default: all are printed.
 
     Example:
         >>> import dprl
@@ -130,6 +134,7 @@ class Table:
     caption: str = ""
     note: str = ""
     identifiers: frozenset[str] = field(default=frozenset())
+    first: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
@@ -260,7 +265,38 @@ class Table:
             for name, x in self.columns.items()
         ]
 
+    def _printed(self) -> Table:
+        """The table with the columns that are printed."""
+        told = [n for n in self.first if n in self.columns and self._tells(n)][:MOST_COLUMNS]
+        kept = {n: values for n, values in self.columns.items() if n in told}
+        if not kept or len(kept) == len(self.columns):
+            return self
+        left = len(self.columns) - len(kept)
+        note = f"{many(left, 'further column')}: changes().details(), or --details."
+        return replace(self, columns=kept, note=note, first=())
+
+    def _tells(self, name: str) -> bool:
+        """Whether a column is not equal in every row; what names a row tells always."""
+        values = self.columns[name]
+        named = name in self.identifiers and name != "usual"
+        return named or len(values) < 2 or any(v != values[0] for v in values)
+
     def __str__(self) -> str:
+        return self._printed().details()
+
+    def details(self) -> str:
+        """The table with all of its columns, as text.
+
+        Returns:
+            The text that is printed where no columns come first.
+
+        Example:
+            >>> import dprl
+            >>> print(dprl.Table({"state": ["ill", "well"], "n": [1200, 8]}).details())
+            state      n
+            ill    1,200
+            well       8
+        """
         lines = [self.caption] if self.caption else []
         if len(self):
             cells, right, titles = self._cells(), self.numeric(), [*map(printable, self.columns)]

@@ -22,6 +22,7 @@ from dprl._core import plot
 from dprl._core.arrays import Floats, Ints
 from dprl._core.checks import check_delta
 from dprl._core.disk import append, check_target, one_at_a_time, replacing
+from dprl._core.results import in_short
 from dprl._core.table import Table, many, to_json_value
 from dprl._core.words import either, option, worded
 from dprl.certificate.eprocesses import (
@@ -312,10 +313,47 @@ class Watch:
         head = str(self).splitlines()[0]
         return in_notebook(head, self.notes, (self.suggestions, self.more, self.drift))
 
+    def _head(self) -> str:
+        return f"{self.status[0].upper()}{self.status[1:]} ({many(self.groups, 'new group')})"
+
+    def brief(self) -> list[str]:
+        """What is printed of it: the status, and a line for each suggestion."""
+        lines = [self._head()]
+        rows = self.suggestions.to_dicts()
+        for row in rows[:4]:
+            now = row["difference"]
+            seen = "not seen yet" if now is None or now != now else f"{now:+.3g} now"
+            lines.append(
+                f"  {row['state']}: {row['suggested']}: {row['verdict']} (promised "
+                f"{row['promised']:+.3g}, estimated {row['estimated']:+.3g}, {seen})"
+            )
+        more, drift = many(self.more, "more pair"), many(self.drift, "state")
+        lines += [
+            f"  and {many(len(rows) - 4, 'more suggestion')}" if len(rows) > 4 else "",
+            f"Certified now and not before: {more}." if len(self.more) else "",
+            f"Practice has changed in {drift} where it defers." if len(self.drift) else "",
+        ]
+        return in_short(lines, "watch")
+
     def __str__(self) -> str:
+        return "\n".join(self.brief())
+
+    def details(self) -> str:
+        """All tables and notes, as text.
+
+        Returns:
+            The text.
+
+        Example:
+            >>> import dprl
+            >>> world = dprl.envs.care_pathway()
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> policy = dprl.gate(learner, world.sample(4000, seed=0), value_range=(0, 1))
+            >>> dprl.Monitor(policy).look().details().splitlines()[0]
+            'Not tested yet (0 new groups)'
+        """
         tables = [t for t in (self.suggestions, self.more, self.drift) if len(t)]
-        head = f"{self.status[0].upper()}{self.status[1:]} ({many(self.groups, 'new group')})"
-        return "\n\n".join([head, *map(str, tables), *self.notes])
+        return "\n\n".join([self._head(), *map(str, tables), *self.notes])
 
 
 def candidates(policy: TablePolicy, n_min: float) -> Ints:

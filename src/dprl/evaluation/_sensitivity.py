@@ -16,7 +16,7 @@ from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.bootstrap import counts
 from dprl._core.checks import Cut, check_draws, check_flag, check_level, check_number, is_number
 from dprl._core.inference import GAMMAS, MOST, gamma_words, threshold, worst_case
-from dprl._core.results import Result
+from dprl._core.results import Result, in_short
 from dprl._core.table import Table, many, to_json_value
 from dprl._core.words import api, argument, option, say, worded
 from dprl.errors import ParameterError
@@ -26,7 +26,7 @@ from dprl.evidence.behavior import Behavior, folds_of
 from dprl.evidence.models import Fit, Inputs, blended, usual_value_models
 from dprl.evidence.yardstick import LEAST, SHARE, hidden_columns, yardstick_words
 from dprl.logs.log import Log
-from dprl.logs.outcome import UNDECLARED, Outcome
+from dprl.logs.outcome import UNDECLARED, Outcome, digits_of
 from dprl.logs.reading.tables import write_rows
 from dprl.logs.returns import returns
 from dprl.logs.source import Source
@@ -185,6 +185,23 @@ class Sensitivity(Result):
                 plot.save(figure, Path(path))
                 write_rows(to_json_value(list(self.rows)), Path(path).with_suffix(".parquet"))
         return figure
+
+    def brief(self) -> list[str]:
+        """What is printed of it: Γ* of the gain, its bounds, and one column to compare with."""
+        rows = [row for row in self.rows if not row["vacuous"]][:2]
+        bounds = []
+        for row in rows:
+            low, high = row["difference_low"], row["difference_high"]
+            digits = digits_of(high - low)
+            bounds.append(
+                f"Γ = {row['gamma']:g}: difference to usual practice between {low:+.{digits}f} and "
+                f"{high:+.{digits}f}{self.outcome.measured}, sampling error included."
+            )
+        lines = [*_star_lines(self), *_vacuous_lines(self), *bounds, *_yardstick_lines(self)[:1]]
+        return in_short([*lines, *(f"warning: {w}" for w in self.warnings)], "sensitivity")
+
+    def __str__(self) -> str:
+        return "\n".join(self.brief())
 
     def __repr__(self) -> str:
         star = "none" if self.gamma_star is None else gamma_words(self.gamma_star)

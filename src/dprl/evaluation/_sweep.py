@@ -27,7 +27,7 @@ import numpy as np
 from dprl._core import plot
 from dprl._core.checks import check_delta, check_range
 from dprl._core.cluster import connect
-from dprl._core.results import Result
+from dprl._core.results import Result, in_short
 from dprl._core.table import Table, many, to_json_value
 from dprl._core.words import api, argument, either, worded
 from dprl.certificate._gate import gate
@@ -459,6 +459,34 @@ class Sweep(Result):
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
+
+    def brief(self) -> list[str]:
+        """What is printed of it: what the cautious rule picks, and the settings that come next."""
+        computed = [self.outcome.facts(row) for row in self.rows]
+        ranked = [(rank, -i) for i, row in enumerate(computed) if (rank := _cautious(row))]
+        order = sorted(range(len(self)), key=lambda i: closeness(computed[i]), reverse=True)
+        first = [-max(ranked)[1]] if ranked else []
+        order = [*first, *(i for i in order if i not in first)]
+        said = "'cautious' picks" if ranked else "No setting is surely better; closest is"
+        lines = []
+        for place, i in enumerate(order[:4]):
+            row = self.rows[i]
+            ends = (row[f"difference{end}"] for end in ("", "_low", "_high"))
+            _, words = self.outcome.apart(*ends)
+            head = f"{said} " if place == 0 else "  "
+            lines.append(
+                f"{head}{setting_words(row, self.varied)}: {words}; differs at "
+                f"{100 * row['differs']:.0f} % of steps."
+            )
+        rest = len(order) - 4
+        return in_short([
+            *lines, f"  and {many(rest, 'more setting')}" if rest > 0 else "",
+            f"{many(self, 'setting')}, by {self.estimator}. The best of several is lucky: judge "
+            "what you pick on episodes this sweep never saw.",
+        ], "sweep")  # fmt: skip
+
+    def __str__(self) -> str:
+        return "\n".join(self.brief())
 
     def to_dict(self) -> dict[str, Any]:
         """The rows, and the digests of the logs, as values that JSON can carry.

@@ -11,6 +11,7 @@ read in the same way. A log that says nothing counts as "larger is better".
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -188,6 +189,27 @@ class Outcome:
         """What numbers are in: " cells/mm³", with a space before it; '' where nobody said it."""
         return f" {self.unit}" if self.unit else ""
 
+    def apart(self, difference: float, low: float, high: float) -> tuple[str, str]:
+        """A difference that is shown: its verdict ("better"), and "lower by 3 days (1 to 5)".
+
+        Args:
+            difference: The difference to usual practice, in the direction of the outcome.
+            low: The lower end of its interval; NaN where there is none.
+            high: The upper end.
+        """
+        unit, name = self.measured, self.name or "the return"
+        if not (math.isfinite(low) and math.isfinite(high)):
+            return "unknown", f"{name} {difference:+.3g}{unit} as estimated, without an interval"
+        digits = digits_of(high - low)
+        if low <= 0 <= high:
+            ends = f"{difference:+.{digits}f}{unit} ({low:+.{digits}f} to {high:+.{digits}f})"
+            return "unsure", f"{name} {ends}"
+        way = "higher" if difference > 0 else "lower"
+        near, far = sorted((abs(low), abs(high)))
+        good = (difference < 0) == self.falls
+        size = f"{abs(difference):.{digits}f}{unit} ({near:.{digits}f} to {far:.{digits}f})"
+        return "better" if good else "worse", f"{name} {way} by {size}"
+
     def words(self, reward: str = "", assumed: Callable[[], str] | None = None) -> str:
         """What the outcome is, and which way is better, in a sentence.
 
@@ -204,6 +226,13 @@ class Outcome:
         else:
             way = assumed() if assumed is not None else ASSUMED
         return joined("; ", (head, way))
+
+
+def digits_of(width: float) -> int:
+    """Digits behind the point of numbers whose interval is so wide: two that tell something."""
+    if not math.isfinite(width) or width <= 0:
+        return 3
+    return min(max(1 - math.floor(math.log10(width)), 0), 6)
 
 
 ASSUMED = worded(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Self, TypeAlias
 
 from dprl._core.inference import gamma_words
+from dprl._core.results import in_short
 from dprl._core.table import Table, many, to_json_value
 from dprl._core.words import Said, joined, say, say_many, sentences, word
 from dprl.errors import PolicyError
@@ -1016,7 +1017,46 @@ class Certificate:
 
         return pages.snippet("certificate", certificate=self)
 
+    def brief(self) -> list[str]:
+        """What is printed of it: the claim, its suggestions, and what to be wary of."""
+        rows = sorted(self.rows, key=lambda r: -(r.get("low") or r["difference"] or 0.0))
+        lines = [self.claim]
+        for row in rows[:3]:
+            estimated = self.outcome.shown(row["difference"])
+            better = ""
+            if "low" in row:
+                better = f", better by at least {down(row['low']):g}{self.outcome.measured}"
+            about = "" if estimated is None else f" ({estimated:+.3g} as estimated)"
+            lines.append(
+                f"  {row['state']}: {row['suggested']}{better}{about}; "
+                f" {row['n']:,} took it, {row['others']:,} did otherwise"
+            )
+        if len(rows) > 3:
+            lines.append(f"  and {many(len(rows) - 3, 'more suggestion')}")
+        lines.append(
+            f"Grade: {self.grade}, {self.mode}, δ = {self.delta:g}; it rests on "
+            f"{many(self.assumptions, 'assumption')}."
+        )
+        wary = [note for note in self.notes if note.startswith("Be wary")]
+        return in_short([*lines, *wary[:1]], "certificate")
+
     def __str__(self) -> str:
+        return "\n".join(self.brief())
+
+    def details(self) -> str:
+        """The claim, all rows and bounds, what it rests on, and every note, as text.
+
+        Returns:
+            The text.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(4000, seed=0)
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> certificate = dprl.gate(learner, log, value_range=(0, 1)).certificate
+            >>> "It rests on:" in certificate.details()
+            True
+        """
         lines = [f"Certificate ({self.grade}, {self.mode}, δ = {self.delta:g})", self.claim]
         if self.rows:
             lines += ["", str(self.table())]

@@ -166,7 +166,9 @@ def change_rows(here: Decisions, rows: NDArray[np.int64], what: str) -> Table:
         caption=many(rows, what),
         note=in_direction(here, _note(here, rows, chosen)) if len(rows) else "",
         identifiers=frozenset({"state", "usual", "suggested"}),
-    )
+        first=("state", "suggested", "usual", *SURE, here.terms.counted, "others", "advantage",
+               "low", "high"),
+    )  # fmt: skip
     return here.terms.measured.table(table)
 
 
@@ -179,6 +181,8 @@ def in_direction(here: Decisions, note: str) -> str:
     return note
 
 
+SURE = ("sure_advantage", "sure_low", "sure_high")
+"""What comes first of a learner that asks how sure it is."""
 TURNED = (
     ("The highest lower end", "The lowest upper end"),
     ("The highest sure_low", "The lowest sure_high"),

@@ -560,6 +560,7 @@ class NeighborPolicy(Stored):
             columns=columns,
             caption=f"{many(rows, 'training point')} {happens}",
             identifiers=table.identifiers | {unit} | texts_in(named),
+            first=(*([unit] * cases), *list(named)[:2], *table.first),
         )
 
     def situations(self, log: Log) -> list[Situation]:

@@ -12,10 +12,11 @@ from cyclopts import Parameter
 
 from dprl._core.disk import refuse_overwrite
 from dprl._core.table import form, many
-from dprl.apps.cli.console import caution, command, progress, show, warned
+from dprl.apps.cli.console import caution, command, progress, show, told, warned
 from dprl.apps.cli.fitting import is_evidence
 from dprl.apps.cli.options import (
     Cluster,
+    Details,
     Json,
     MaybeWhole,
     OtherColumns,
@@ -60,6 +61,7 @@ def monitor(
         bool,
         Parameter(help="End with exit code 3 if a promise is contradicted.", negative=""),
     ] = False,
+    details: Details = False,
     json: Json = False,
 ) -> int:
     """Add new episodes to a certified policy, and say how its claims stand.
@@ -100,7 +102,8 @@ def monitor(
         show(facts, as_json=True)
     else:
         caution(cautions)
-        show(f"{looked}\n\nKept in {place}." if files else str(looked), as_json=False)
+        words = told(looked, details)
+        show(f"{words}\n\nKept in {place}." if files else words, as_json=False)
     return 3 if strict and broken else 0
 
 
@@ -287,6 +290,7 @@ def gate(
     ] = True,
     out: Annotated[Path, Parameter(help="Where to save the gated policy.")] = Path("gated.dprl"),
     cluster: Cluster = None,
+    details: Details = False,
     json: Json = False,
 ) -> int:
     """Keep only the suggestions that a log proves to improve on usual practice.
@@ -355,7 +359,8 @@ def gate(
         return 0
     caution(cautions)
     after = "".join(f"\n{line}" for line in ("", *steps)) if steps else ""
-    show(f"before: {fitted}\nafter:  {gated}\n\n{proved}{after}\n\nSaved as {out}.", json)
+    words = "" if proved is None else told(proved, details)
+    show(f"before: {fitted}\nafter:  {gated}\n\n{words}{after}\n\nSaved as {out}.", json)
     return 0
 
 

@@ -336,6 +336,7 @@ TREATMENTS = (
 )
 """The treatments of cut episodes, for the help of --cut."""
 
+Details = Annotated[bool, Parameter(help="Say everything, not only the answer.", negative="")]
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON for machines.", negative="")]
 
 Cluster = Annotated[

@@ -13,11 +13,12 @@ from cyclopts import Parameter
 from dprl._core.checks import Cut
 from dprl._core.disk import check_target, replacing
 from dprl._core.table import many
-from dprl.apps.cli.console import caution, command, complain, progress, show, warned
+from dprl.apps.cli.console import caution, command, complain, progress, show, told, warned
 from dprl.apps.cli.options import (
     SETTINGS,
     Dates,
     Decimal,
+    Details,
     FilesOfLog,
     Json,
     Labels,
@@ -416,6 +417,7 @@ def check(
         Cut | None,
         Parameter(help="With --markov: how to treat cut episodes (not ipcw); by default as ended."),
     ] = None,
+    details: Details = False,
     json: Json = False,
 ) -> int:
     """Say what is wrong, odd or worth knowing about a log. Changes nothing.
@@ -478,8 +480,7 @@ def check(
         show(facts, as_json=True)
         return 0 if report.ok else 1
     caution(cautions)
-    about = report.about
-    show(in_options(about) + str(report)[len(about) :], as_json=False)
+    show(told(report, details), as_json=False)
     if markov:
         words = past or "The state was not checked: the log has errors. Mend them first."
         show(f"\n{words}", as_json=False)

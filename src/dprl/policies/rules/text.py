@@ -256,6 +256,7 @@ def rule_table(policy: RulePolicy, which: Bools, what: str) -> Table:
         caption=many(rows, what),
         note=NOTE + more[1] if rows else "",
         identifiers=frozenset({"rule", "where", "usual", "suggested", "imbalance_of"}),
+        first=("rule", "where", "suggested", "usual", "advantage", "low", "high", "groups"),
     )
     return policy.terms.measured.table(table)
 

@@ -6,10 +6,11 @@ import html
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from dprl._core.optional import needed
+from dprl._core.words import either, worded
 from dprl.errors import ParameterError
 
 # --- One of a thing, or several: the form of a word that its number asks for
@@ -49,6 +50,8 @@ def many(n: int | Sized, one: str, other: str = "") -> str:
 
 # --- Table: a few rows for people, as text, HTML, dicts, JSON or any dataframe
 
+MOST_COLUMNS = 8
+"""Columns that are printed at most, where a table says which come first."""
 BACKENDS = ("pandas", "polars", "pyarrow")
 
 
@@ -113,6 +116,8 @@ class Table:
         note: What a reader must know to read the table correctly, below it. Default empty.
         identifiers: Columns whose whole numbers are names and not quantities (they are shown
             without thousands commas). Default none.
+        first: The columns that are printed, the most important first: at most eight of them, and
+            none that is equal in every row; `details` prints all. Default: all are printed.
 
     Example:
         >>> import dprl
@@ -130,6 +135,7 @@ class Table:
     caption: str = ""
     note: str = ""
     identifiers: frozenset[str] = field(default=frozenset())
+    first: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
@@ -260,7 +266,38 @@ class Table:
             for name, x in self.columns.items()
         ]
 
+    def _printed(self) -> Table:
+        """The table with the columns that are printed."""
+        told = [n for n in self.first if n in self.columns and self._tells(n)][:MOST_COLUMNS]
+        kept = {n: values for n, values in self.columns.items() if n in told}
+        if not kept or len(kept) == len(self.columns):
+            return self
+        left = len(self.columns) - len(kept)
+        note = f"{many(left, 'further column')}: changes().details(), or --details."
+        return replace(self, columns=kept, note=note, first=())
+
+    def _tells(self, name: str) -> bool:
+        """Whether a column is not equal in every row; what names a row tells always."""
+        values = self.columns[name]
+        named = name in self.identifiers and name != "usual"
+        return named or len(values) < 2 or any(v != values[0] for v in values)
+
     def __str__(self) -> str:
+        return self._printed().details()
+
+    def details(self) -> str:
+        """The table with all of its columns, as text.
+
+        Returns:
+            The text that is printed where no columns come first.
+
+        Example:
+            >>> import dprl
+            >>> print(dprl.Table({"state": ["ill", "well"], "n": [1200, 8]}).details())
+            state      n
+            ill    1,200
+            well       8
+        """
         lines = [self.caption] if self.caption else []
         if len(self):
             cells, right, titles = self._cells(), self.numeric(), [*map(printable, self.columns)]
@@ -316,6 +353,26 @@ def in_notebook(head: str, lines: Iterable[str] = (), tables: Iterable[Table] = 
         + "".join(table._repr_html_() for table in tables if len(table))
         + "</div>"
     )
+
+
+# --- The answer first: at most eight lines, and how to see the rest
+
+SHORT = 8
+"""Lines that are printed at most, unless somebody asks for the details."""
+
+
+def in_short(lines: Iterable[str], name: str) -> list[str]:
+    """The first lines, and a last one that says how to see all that is left.
+
+    Args:
+        lines: What there is to say, the verdict first; a line break begins another line.
+        name: What Python calls the result: "evaluation".
+    """
+    each = [
+        part for line in lines if line for part in (line.split("\n") if "\n" in line else [line])
+    ]
+    rest = worded("{how} shows everything.", how=either(f"{name}.details()", "--details"))
+    return [*each[: SHORT - 1], rest]
 
 
 # --- What results share: a table for people, values for machines, a page in a notebook
@@ -396,6 +453,25 @@ class Result:
         warnings: Any = getattr(self, "warnings", ())
         return [f"warning: {line}" for line in (warnings() if callable(warnings) else warnings)]
 
+    def brief(self) -> list[str]:
+        """What is printed of it: at most eight lines, the verdict first."""
+        return str(self).splitlines()
+
+    def details(self) -> str:
+        """Everything that there is to say, as text.
+
+        Returns:
+            The table, the sentences beside it, and the warnings.
+
+        Example:
+            >>> import dprl
+            >>> result = dprl.markov_check(dprl.envs.delayed().sample(200, seed=0), 1.0)
+            >>> "action 2 before" in result.details()
+            True
+        """
+        parts = ["\n".join(lines) for lines in (self._said(), self._warned()) if lines]
+        return "\n\n".join([str(self.table()), *parts])
+
     def _said(self) -> list[str]:
         """The sentences of a result that has some."""
         lines: Any = getattr(self, "lines", ())
@@ -406,8 +482,7 @@ class Result:
         return self.HEAD
 
     def __str__(self) -> str:
-        parts = ["\n".join(lines) for lines in (self._said(), self._warned()) if lines]
-        return "\n\n".join([str(self.table()), *parts])
+        return self.details()
 
     def _repr_html_(self) -> str:
 

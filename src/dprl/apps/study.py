@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from dprl._core.checks import Cut, check_delta, check_gamma, check_number, check_seed
-from dprl._core.results import Result
-from dprl._core.table import Table, many, to_json_value
+from dprl._core.table import Result, Table, many, to_json_value
 from dprl._core.words import said_by
 from dprl.errors import DprlError, LogError, ParameterError, PolicyError
 from dprl.logs.log import Log, check_log

@@ -65,6 +65,7 @@ from dprl.learners.rules.learner import Rules
 from dprl.logs.censoring import outside
 from dprl.logs.encoding.encoder import labelled, with_indicators
 from dprl.logs.log import Label, Log, check_log
+from dprl.logs.outcome import UNDECLARED
 from dprl.logs.overlap import sealed_origin
 from dprl.logs.parts import LogInParts, on_cluster
 from dprl.logs.source import Source, as_source
@@ -226,9 +227,10 @@ def gate(
     check_choice("mode", mode, tuple(GATES))
     if isinstance(log, SiteEvidence) and value_range is None:
         value_range = log.schema.value_range
+    outcome = log.facts.outcome if hasattr(log, "facts") else UNDECLARED
     settings = GateSettings(
-        delta, value_range, margin, horizon, confounding, grade, mode, states, markov, split, seed,
-        avoid,
+        delta, outcome.inside(value_range), margin, horizon, confounding, grade, mode, states,
+        markov, split, seed, avoid,
     )  # fmt: skip
     if isinstance(log, SiteEvidence):
         settings = check_sites(log, _learner(proposal), settings)

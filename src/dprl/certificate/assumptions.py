@@ -12,6 +12,7 @@ from dprl._core.words import duration, option, say, say_many, sentences, word
 from dprl.certificate.settings import GateSettings
 from dprl.evidence.propensity import RecordedPropensity
 from dprl.logs.log import Log
+from dprl.logs.outcome import Outcome
 from dprl.logs.source import UNRELATED, Chunk, LogFacts, Source, recorded_words
 
 
@@ -98,7 +99,7 @@ def resting_on(
         *decisions,
         practice,
         _treated_words(facts, n, cut),
-        *_returns_words(settings),
+        *_returns_words(settings, facts.outcome),
         *chosen,
         *_windowed(facts),
         *_group_order(record, ordered),
@@ -255,11 +256,11 @@ def by_lot(record: LogRecord, place: str, settings: GateSettings) -> list[str]:
     ]
 
 
-def _returns_words(settings: GateSettings) -> list[str]:
+def _returns_words(settings: GateSettings, outcome: Outcome) -> list[str]:
     """What is assumed of the returns: their range, and for large samples that nothing is hidden."""
     words = []
     if settings.value_range is not None:
-        low, high = settings.value_range
+        low, high = outcome.ends(*settings.value_range)
         words.append(say("Every return lies within {a:g}..{b:g}, known beforehand.", a=low, b=high))
     if settings.grade == "large-sample":
         words.append(

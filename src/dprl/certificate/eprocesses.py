@@ -245,7 +245,7 @@ def refuse_outside_range(
     n, rows = sum(outside for outside, _, _ in parts), sum(steps for _, steps, _ in parts)
     if n:
         where = next(place for outside, _, place in parts if outside)
-        raise outside_error(n, rows, value_range, where)
+        raise outside_error(n, rows, source.facts.outcome.ends(*value_range), where)
 
 
 def visits_in(

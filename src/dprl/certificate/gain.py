@@ -219,7 +219,8 @@ def estimate(
         for weight in some
     ]
     low, high = percentiles(np.array(drawn), level)
-    return ApproximateGain(gain, low, high, level, n, len(points), unfollowed)
+    ends = log.outcome.ends(low, high)
+    return ApproximateGain(log.outcome.shown(gain), *ends, level, n, len(points), unfollowed)
 
 
 def _stand_for(log: Log, followed: Ints, avoids: Bools) -> Floats:

@@ -22,7 +22,7 @@ from dprl._core import plot
 from dprl._core.arrays import Floats, Ints
 from dprl._core.checks import check_delta
 from dprl._core.disk import append, check_target, one_at_a_time, replacing
-from dprl._core.table import Table, many, to_json_value
+from dprl._core.table import Table, in_short, many, to_json_value
 from dprl._core.words import either, option, worded
 from dprl.certificate.eprocesses import (
     COLUMNS,
@@ -39,6 +39,7 @@ from dprl.certificate.eprocesses import (
 from dprl.errors import LogError, ParameterError, PolicyError
 from dprl.evidence.propensity import RecordedPropensity
 from dprl.logs.log import Label, Log, check_log, label_key
+from dprl.logs.outcome import Outcome
 from dprl.logs.reading.tables import write_rows
 from dprl.logs.returns import first_visits
 from dprl.policies.held_out import HeldOut
@@ -311,10 +312,47 @@ class Watch:
         head = str(self).splitlines()[0]
         return in_notebook(head, self.notes, (self.suggestions, self.more, self.drift))
 
+    def _head(self) -> str:
+        return f"{self.status[0].upper()}{self.status[1:]} ({many(self.groups, 'new group')})"
+
+    def brief(self) -> list[str]:
+        """What is printed of it: the status, and a line for each suggestion."""
+        lines = [self._head()]
+        rows = self.suggestions.to_dicts()
+        for row in rows[:4]:
+            now = row["difference"]
+            seen = "not seen yet" if now is None or now != now else f"{now:+.3g} now"
+            lines.append(
+                f"  {row['state']}: {row['suggested']}: {row['verdict']} (promised "
+                f"{row['promised']:+.3g}, estimated {row['estimated']:+.3g}, {seen})"
+            )
+        more, drift = many(self.more, "more pair"), many(self.drift, "state")
+        lines += [
+            f"  and {many(len(rows) - 4, 'more suggestion')}" if len(rows) > 4 else "",
+            f"Certified now and not before: {more}." if len(self.more) else "",
+            f"Practice has changed in {drift} where it defers." if len(self.drift) else "",
+        ]
+        return in_short(lines, "watch")
+
     def __str__(self) -> str:
+        return "\n".join(self.brief())
+
+    def details(self) -> str:
+        """All tables and notes, as text.
+
+        Returns:
+            The text.
+
+        Example:
+            >>> import dprl
+            >>> world = dprl.envs.care_pathway()
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> policy = dprl.gate(learner, world.sample(4000, seed=0), value_range=(0, 1))
+            >>> dprl.Monitor(policy).look().details().splitlines()[0]
+            'Not tested yet (0 new groups)'
+        """
         tables = [t for t in (self.suggestions, self.more, self.drift) if len(t)]
-        head = f"{self.status[0].upper()}{self.status[1:]} ({many(self.groups, 'new group')})"
-        return "\n\n".join([head, *map(str, tables), *self.notes])
+        return "\n\n".join([self._head(), *map(str, tables), *self.notes])
 
 
 def candidates(policy: TablePolicy, n_min: float) -> Ints:
@@ -360,8 +398,11 @@ def watch(
     if not rows or all(row["verdict"] == "cannot say" for row in rows):
         worst = 1 if not rows else 0
     status = STATUS[max(worst, 2 if more else 0)]
+    outcome = Outcome.learned(policy)
+    shown = [outcome.facts(row, WATCHED) for row in rows]
+    more = [outcome.facts(row) for row in more]
     return Watch(
-        status, seen.n_groups, _suggestions(rows, delta), _table(more, "Certified now", MORE),
+        status, seen.n_groups, _suggestions(shown, delta), _table(more, "Certified now", MORE),
         _table(drift, "Practice has changed where the policy defers", DRIFT),
         _notes(policy, rows, strange, delta, chosen),
     )  # fmt: skip
@@ -495,6 +536,8 @@ def _drifted(policy: TablePolicy, since: Ints, delta: float) -> list[dict[str, A
     return sorted(rows, key=lambda row: -row["log10_e"])
 
 
+WATCHED = ("promised", "estimated", "difference", "at_most")
+"""Columns of suggestions that hold differences of outcomes."""
 MORE = "log10_e: the evidence against 'no benefit' from new groups alone, in powers of ten."
 DRIFT = "then, now: share of groups that took the action at their first visit."
 
@@ -505,10 +548,13 @@ def _table(rows: list[dict[str, Any]], caption: str, note: str) -> Table:
 
 
 def _suggestions(rows: list[dict[str, Any]], delta: float) -> Table:
+    bound = "at_most: an upper bound of it, where that is below the estimate"
+    if any("at_least" in row for row in rows):
+        bound = "at_least: a lower bound of it, where that is above the estimate"
     note = (
-        "promised: the certified lower bound of what taking the suggestion brings beside doing "
+        "promised: the certified bound of what taking the suggestion brings beside doing "
         "otherwise; estimated: what it was estimated at; difference: the same on new visits; "
-        "at_most: an upper bound of it, where that is below the estimate. log10_e_...: the "
+        f"{bound}. log10_e_...: the "
         "evidence, in powers of ten, that it brings less than promised, is worse than doing "
         "otherwise, brings less than estimated, and that followers get less than was promised or "
         f"estimated (_level); they decide at {math.log10(10 * max(len(rows), 1) / delta):.2f}. "

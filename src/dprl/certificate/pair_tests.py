@@ -660,6 +660,7 @@ def certificate_of(
         confounding=settings.confounding,
         grade=settings.grade,
         approximation=approximation,
+        outcome=record.facts.outcome,
         **more,
     )
 

@@ -387,9 +387,9 @@ def gate_policy(proposal: Any, log: Any, settings: GateSettings) -> TablePolicy:
         notes.append(
             say_many(
                 "{n:,} suggestion was followed by none of the groups that certify; where they met "
-                "it, the bound of the whole policy counts it as the lowest return.",
+                "it, the bound of the whole policy counts it as the worst return.",
                 "{n:,} suggestions were followed by none of the groups that certify; where they "
-                "met them, the bound of the whole policy counts them as the lowest return.",
+                "met them, the bound of the whole policy counts them as the worst return.",
                 unseen,
             )
         )
@@ -415,6 +415,7 @@ def gate_policy(proposal: Any, log: Any, settings: GateSettings) -> TablePolicy:
             approximation={} if settings.grade == "proved" else smallest,
             whole=facts,
             markov=False,  # whole episodes are weighed
+            outcome=certifying.outcome,
         ),
     )
 

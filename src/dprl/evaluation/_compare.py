@@ -357,9 +357,11 @@ def _row(
     level: float,
 ) -> dict[str, Any]:
     """The row of one pair."""
-    gain = [0.0 if n == PRACTICE else evaluations[n][estimator]["difference"] for n in (a, b)]
+    shown = next(iter(evaluations.values())).outcome
+    computed = {n: e.turned() for n, e in evaluations.items()}  # larger is better, as in the draws
+    gain = [0.0 if n == PRACTICE else computed[n][estimator]["difference"] for n in (a, b)]
     drawn = [0.0 if n == PRACTICE else gains[n] for n in (a, b)]
-    judged = [evaluations[n] for n in (a, b) if n != PRACTICE]
+    judged = [computed[n] for n in (a, b) if n != PRACTICE]
     low, high = np.nan, np.nan
     if not any(np.isnan(e[estimator]["difference_low"]) for e in judged):
         ess = min(judged_by(e.facts) for e in judged)
@@ -367,11 +369,5 @@ def _row(
         low, high = ends_of(gain[0] - gain[1], np.asarray(drawn[0] - drawn[1]), level, ess)
         low, high = low - wider, high + wider
     better = a if low > 0 else b if high < 0 else ""
-    return {
-        "first": a,
-        "second": b,
-        "difference": gain[0] - gain[1],
-        "low": low,
-        "high": high,
-        "better": better,
-    }
+    ends = {"difference": gain[0] - gain[1], "low": low, "high": high}
+    return {"first": a, "second": b, **shown.facts(ends), "better": better}

@@ -222,7 +222,8 @@ def evaluated(
             row[end] = np.nan if bare or np.isnan(row[end]) else row[end] + off
     undefined = float(np.isnan([drawn.of(n) for n in names_of(normalised=True)]).any(axis=0).mean())
     wary = [*held.warnings, *wary_of(facts, held, undefined, trouble, draws)]
-    wary += no_spread(only_return(weighted, treated, apart, never), level)
+    alone = only_return(weighted, treated, apart, never)
+    wary += no_spread(alone and (alone[0], log.outcome.shown(alone[1])), level)
     groups = None
     if columns:
         groups = subgroups(
@@ -243,7 +244,8 @@ def evaluated(
         },
         balance=balanced,
         subgroups=groups,
-    )  # fmt: skip
+        outcome=log.outcome,
+    ).turned()  # fmt: skip
     warned = tuple(dict.fromkeys((*wary, *evaluation.impossible())))
     return replace(evaluation, warnings=warned), drawn
 

@@ -16,7 +16,7 @@ from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.bootstrap import counts
 from dprl._core.checks import Cut, check_draws, check_flag, check_level, check_number, is_number
 from dprl._core.inference import GAMMAS, MOST, gamma_words, threshold, worst_case
-from dprl._core.table import Result, Table, many, to_json_value
+from dprl._core.table import Result, Table, in_short, many, to_json_value
 from dprl._core.words import api, argument, option, say, worded
 from dprl.errors import ParameterError
 from dprl.evaluation.divergence import differs, practice, unsupported_chance
@@ -26,6 +26,7 @@ from dprl.evidence.models import Fit, Inputs, blended, usual_value_models
 from dprl.evidence.nuisances import doubt_notes
 from dprl.evidence.yardstick import LEAST, SHARE, hidden_columns, yardstick_words
 from dprl.logs.log import Log
+from dprl.logs.outcome import UNDECLARED, Outcome, digits_of
 from dprl.logs.reading.tables import write_rows
 from dprl.logs.returns import returns
 from dprl.logs.source import Source
@@ -44,8 +45,9 @@ class Sensitivity(Result):
         rows: One row per Γ: gamma; difference_min and difference_max, the bounds on the difference
             to usual practice as estimated; difference_low and difference_high, the same with
             sampling error (the lower end of the lower bound, the upper end of the upper bound; NaN
-            where `facts` say why there is none: unsure); value_min, value_max, value_low and value_high of the policy's value; and vacuous, true
-            where the bounds say next to nothing. In units of returns.
+            where `facts` say why there is none: unsure); value_min, value_max, value_low and
+            value_high of the policy's value; and vacuous, true where the bounds say next to
+            nothing. In units of returns.
         gamma_star: Γ* of the gain with sampling error: up to this Γ difference_low is above 0. From
             1 to 20, which means "or more"; None where there is no gain even at Γ = 1.
         gamma_point: Γ* of the gain as estimated: up to this Γ difference_min is above 0.
@@ -65,6 +67,8 @@ class Sensitivity(Result):
             chance is above 1 in 20; else that chance times the range is added at both ends).
         warnings: What a reader must be careful about, one sentence each.
         settings: discount, level, draws, seed, cut, clip, and the digest of the log.
+        outcome: What the returns are; all numbers are in its direction. Where less of it is better,
+            a gain is a difference below 0, and Γ* is of difference_high and difference_max.
 
     Example:
         >>> import dprl
@@ -84,6 +88,7 @@ class Sensitivity(Result):
     facts: Mapping[str, Any]
     warnings: tuple[str, ...]
     settings: Mapping[str, Any]
+    outcome: Outcome = UNDECLARED
 
     def table(self) -> Table:
         """The bounds, one row per Γ.
@@ -184,6 +189,23 @@ class Sensitivity(Result):
                 plot.save(figure, Path(path))
                 write_rows(to_json_value(list(self.rows)), Path(path).with_suffix(".parquet"))
         return figure
+
+    def brief(self) -> list[str]:
+        """What is printed of it: Γ* of the gain, its bounds, and one column to compare with."""
+        rows = [row for row in self.rows if not row["vacuous"]][:2]
+        bounds = []
+        for row in rows:
+            low, high = row["difference_low"], row["difference_high"]
+            digits = digits_of(high - low)
+            bounds.append(
+                f"Γ = {row['gamma']:g}: difference to usual practice between {low:+.{digits}f} and "
+                f"{high:+.{digits}f}{self.outcome.measured}, sampling error included."
+            )
+        lines = [*_star_lines(self), *_vacuous_lines(self), *bounds, *_yardstick_lines(self)[:1]]
+        return in_short([*lines, *(f"warning: {w}" for w in self.warnings)], "sensitivity")
+
+    def __str__(self) -> str:
+        return "\n".join(self.brief())
 
     def __repr__(self) -> str:
         star = "none" if self.gamma_star is None else gamma_words(self.gamma_star)
@@ -740,13 +762,15 @@ def sensitivity(
         "unsure": unsure,
     }
     doubted = doubt_notes(treated, model.doubt) if unsure == "refuted" else []
+    shown = log.outcome.facts
     return Sensitivity(
-        rows=tuple(result),
+        rows=tuple(map(shown, result)),
         gamma_star=star,
         gamma_point=point,
         yardstick=tuple(measured),
-        facts=facts,
+        facts=shown({**facts, "usual": log.outcome.shown(usual)}),
         warnings=tuple(dict.fromkeys([*held.warnings, *_warnings(facts), *doubted])),
+        outcome=log.outcome,
         settings={
             "discount": discount, "level": float(level), "draws": draws, "seed": seed, "cut": cut,
             "clip": float(clip), "log": log.digest(),

@@ -27,7 +27,7 @@ import numpy as np
 from dprl._core import plot
 from dprl._core.checks import check_delta, check_range
 from dprl._core.cluster import connect
-from dprl._core.table import Result, Table, many, to_json_value
+from dprl._core.table import Result, Table, in_short, many, to_json_value
 from dprl._core.words import api, argument, either, worded
 from dprl.certificate._gate import gate
 from dprl.errors import DprlError, ParameterError, PolicyError
@@ -37,6 +37,7 @@ from dprl.evaluation.result import BLIND, ENOUGH, FEW_BLIND, Evaluation, weights
 from dprl.evidence.behavior import Behavior
 from dprl.logs.encoding.encoder import encoded_like, labelled, with_indicators
 from dprl.logs.log import Log, check_log
+from dprl.logs.outcome import Outcome
 from dprl.logs.overlap import TOO_MUCH, shared, sketch
 from dprl.logs.reading.tables import Row, write_rows
 from dprl.logs.source import Source, as_source
@@ -410,6 +411,11 @@ class Sweep(Result):
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def outcome(self) -> Outcome:
+        """What the returns are; differences are in its direction."""
+        return self.evaluations[0].outcome
+
     def table(self) -> Table:
         """The rows as a table, one row per setting.
 
@@ -452,6 +458,34 @@ class Sweep(Result):
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
+
+    def brief(self) -> list[str]:
+        """What is printed of it: what the cautious rule picks, and the settings that come next."""
+        computed = [self.outcome.facts(row) for row in self.rows]
+        ranked = [(rank, -i) for i, row in enumerate(computed) if (rank := _cautious(row))]
+        order = sorted(range(len(self)), key=lambda i: closeness(computed[i]), reverse=True)
+        first = [-max(ranked)[1]] if ranked else []
+        order = [*first, *(i for i in order if i not in first)]
+        said = "'cautious' picks" if ranked else "No setting is surely better; closest is"
+        lines = []
+        for place, i in enumerate(order[:4]):
+            row = self.rows[i]
+            ends = (row[f"difference{end}"] for end in ("", "_low", "_high"))
+            _, words = self.outcome.apart(*ends)
+            head = f"{said} " if place == 0 else "  "
+            lines.append(
+                f"{head}{setting_words(row, self.varied)}: {words}; differs at "
+                f"{100 * row['differs']:.0f} % of steps."
+            )
+        rest = len(order) - 4
+        return in_short([
+            *lines, f"  and {many(rest, 'more setting')}" if rest > 0 else "",
+            f"{many(self, 'setting')}, by {self.estimator}. The best of several is lucky: judge "
+            "what you pick on episodes this sweep never saw.",
+        ], "sweep")  # fmt: skip
+
+    def __str__(self) -> str:
+        return "\n".join(self.brief())
 
     def to_dict(self) -> dict[str, Any]:
         """The rows, and the digests of the logs, as values that JSON can carry.
@@ -505,6 +539,7 @@ class Sweep(Result):
             >>> swept.pick("cautious").parameters["n_min"]
             40
         """
+        computed = [self.outcome.facts(row) for row in self.rows]  # larger is better
         if isinstance(rule, str):
             if rule not in RULES:
                 raise ParameterError(
@@ -512,13 +547,13 @@ class Sweep(Result):
                     do="Rules: " + "; ".join(f"{n}: {words}" for n, (words, _) in RULES.items()),
                 )
             name, (words, rank) = rule, RULES[rule]
-            ranked = [(r, -i) for i, row in enumerate(self.rows) if (r := rank(row)) is not None]
+            ranked = [(r, -i) for i, row in enumerate(computed) if (r := rank(row)) is not None]
             chosen = -max(ranked)[1] if ranked else None
         else:
             name = getattr(rule, "__name__", "a function")
             words, chosen = (rule.__doc__ or "a rule of your own").strip(), rule(self.rows)
         if chosen is None:
-            best = max(self.rows, key=closeness)
+            best = self.rows[max(range(len(self)), key=lambda i: closeness(computed[i]))]
             raise PolicyError(
                 f"no setting passes the rule {name!r}: {words}.",
                 f"{setting_words(best, self.varied)} comes closest, {best['difference']:+.3f} "

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dprl._core.table import Result, Table, many, to_json_value
+from dprl._core.table import SHORT, Result, Table, in_short, many, to_json_value
 from dprl._core.words import duration, joined, say, say_many, sentences, word
 from dprl.evidence.nuisances import doubt_notes
 from dprl.evidence.propensity import RecordedPropensity
 from dprl.logs.log import Log
+from dprl.logs.outcome import UNDECLARED, Outcome, digits_of
 from dprl.logs.source import DROPS, UNRELATED, WEIGHED
 from dprl.policies.explain import window_words
 from dprl.policies.familiar import never_saw
@@ -32,6 +33,16 @@ TOLERANCE = 0.01
 FEW_BLIND, BLIND = 0.01, 0.05
 """Chance to meet an action that nobody took there above which a warning is given, and above which
 no estimate has an interval."""
+VERDICTS = {
+    "better": "Better than usual practice", "worse": "Worse than usual practice",
+    "unsure": "Not surely different from usual practice", "unknown": "This log cannot tell",
+}  # fmt: skip
+"""What the interval of the headline says → the beginning of the answer."""
+WHY = {
+    "WDR": "weights corrected by a model", "DR": "one decision an episode",
+    "WIS": "weights alone, no model",
+}  # fmt: skip
+"""Estimator that leads → why, in a few words."""
 ENOUGH = 30
 """With a smaller effective sample size where it matters, no estimate should be relied on, and those
 by weights alone have no interval."""
@@ -76,6 +87,7 @@ class Evaluation(Result):
         balance: Whether those who took the suggestions differ from the others in columns that are
             not in the state; None where the log has no such columns.
         subgroups: The difference in every subgroup; None where none were asked for (`by=`).
+        outcome: What the returns are; all numbers are in its direction, as it was declared.
 
     Example:
         >>> import dprl
@@ -95,6 +107,31 @@ class Evaluation(Result):
     settings: Mapping[str, Any]
     balance: Balance | None = None
     subgroups: Subgroups | None = None
+    outcome: Outcome = UNDECLARED
+
+    def turned(self) -> Evaluation:
+        """The numbers in the other direction: the user's for those that are computed, and back.
+
+        Returns:
+            The same evaluation where more of the outcome is better.
+
+        Example:
+            >>> import dprl
+            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+            >>> evaluation = dprl.evaluate(policy, test, draws=200)
+            >>> evaluation.turned() is evaluation
+            True
+        """
+        if not self.outcome.falls:
+            return self
+        facts = self.outcome.facts
+        return replace(
+            self,
+            rows={name: facts(row) for name, row in self.rows.items()},
+            behavior=facts(self.behavior),
+            facts=facts(self.facts),
+        )
 
     @property
     def how(self) -> dict[str, str]:
@@ -460,7 +497,49 @@ class Evaluation(Result):
             return say("did nothing there that the policy never does")
         return say("took the suggestion at every one they reached")
 
+    def brief(self) -> list[str]:
+        """What is printed of it: the verdict, one estimate, and what to be careful about."""
+        f, row, name = self.facts, self.rows[self.headline], self.headline
+        verdict, words = self.outcome.apart(*(row[f"difference{e}"] for e in ("", "_low", "_high")))
+        if not f["spoken"]:
+            lines = ["The policy speaks nowhere in this log: it is usual practice itself."]
+        elif not np.isfinite(row["difference"]):
+            lines = ["This log cannot tell: there is no estimate."]
+        else:
+            lines = [f"{VERDICTS[verdict]}: {words}."]
+            digits = digits_of(self.behavior["high"] - self.behavior["low"])
+            values = [self.behavior[k] for k in ("value", "low", "high")]
+            usual, low, high = (f"{value:.{digits}f}" for value in values)
+            count = many(f["episodes"], "held-out episode")
+            lines += [
+                f"Usual practice: {usual}{self.outcome.measured} ({low} to {high}); {count}, "
+                f"{f['reached']:,} of {f[self.unit]:,} {self.unit} reach a step at which it "
+                "differs.",
+                f"Estimated by {name} ({WHY[name]}), {100 * self.settings['level']:g} % interval; "
+                f"effective sample {judged_by(f):.1f}.",
+            ]
+        shown = [f"warning: {line}" for line in self.warnings]
+        if len(shown) > (room := SHORT - 1 - len(lines)):
+            more = len(shown) - room + 1
+            shown = [*shown[: room - 1], f"and {many(more, 'further warning')}"]
+        return in_short([*lines, *shown], "evaluation")
+
     def __str__(self) -> str:
+        return "\n".join(self.brief())
+
+    def details(self) -> str:
+        """All estimates, what they rest on, and every warning, as text.
+
+        Returns:
+            The answer, the table of estimators, and the sentences beside it.
+
+        Example:
+            >>> import dprl
+            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+            >>> "estimator" in dprl.evaluate(policy, test, draws=200).details()
+            True
+        """
         warned = [f"warning: {line}" for line in self.warnings]
         beside: list[str] = []
         if self.subgroups is not None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import difflib
 import itertools
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,11 +38,14 @@ from dprl.evaluation.divergence import reached
 from dprl.evaluation.estimators import ESTIMATORS, Weighted, headline
 from dprl.evaluation.result import ENOUGH
 from dprl.logs.log import Log
+from dprl.logs.outcome import UNDECLARED, Outcome
 
 FEW_VALUES = 5
 """Numbers with at most so many different values are subgroups of their own, without bands."""
 MOST = 50
 """Subgroups at most, over all columns."""
+LEANS = {"leans up": "leans down", "leans down": "leans up"}
+"""Which way a difference leans where its sign changes."""
 NAMED = 5
 """Subgroups that one warning names."""
 
@@ -104,12 +107,25 @@ class Subgroups(Result):
         by: The columns.
         estimator: "WDR", or "WIS" where there is no model of values.
         level: Probability with which all intervals hold at once, in large samples.
+        outcome: What the returns are; differences are in its direction.
     """
 
     rows: tuple[Subgroup, ...]
     by: tuple[str, ...]
     estimator: str
     level: float
+    outcome: Outcome = UNDECLARED
+
+    def shown(self, outcome: Outcome) -> Subgroups:
+        """The same in the direction of an outcome; what is a gain stays one."""
+        if not outcome.falls:
+            return self
+        rows = []
+        for row in self.rows:
+            facts = outcome.facts(asdict(row))
+            facts["verdict"] = LEANS.get(row.verdict, row.verdict)
+            rows.append(Subgroup(**facts))
+        return replace(self, rows=tuple(rows), outcome=outcome)
 
     @property
     def loses(self) -> bool:
@@ -143,8 +159,9 @@ class Subgroups(Result):
     def warnings(self) -> list[str]:
         """Who may lose, one sentence each."""
         sure = [row for row in self.rows if row.verdict == "loses"]
-        lean = [row for row in self.rows if row.verdict == "leans down"]
-        dark = [row for row in self.rows if row.verdict == "cannot say" and row.difference < 0]
+        worse = LEANS["leans down"] if self.outcome.falls else "leans down"
+        lean = [row for row in self.rows if row.verdict == worse]
+        dark = [row for row in self.rows if row.verdict == "cannot say" and self._worse(row)]
         cautions = []
         if sure:
             cautions.append(
@@ -157,7 +174,7 @@ class Subgroups(Result):
             cautions.append(
                 sentences(
                     say(
-                        "below usual practice, but not surely: {list}.",
+                        "worse than usual practice, but not surely: {list}.",
                         list=_listed(lean),
                     ),
                     say("Look at these subgroups before use."),
@@ -165,7 +182,7 @@ class Subgroups(Result):
                 if len(lean) > 1
                 else sentences(
                     say(
-                        "below usual practice, but not surely: {list}.",
+                        "worse than usual practice, but not surely: {list}.",
                         list=_listed(lean),
                     ),
                     say("Look at this subgroup before use."),
@@ -174,15 +191,20 @@ class Subgroups(Result):
         if dark:
             cautions.append(
                 say(
-                    "this log cannot say, and the estimate is below usual practice: {list}.",
+                    "this log cannot say, and the estimate is worse than usual practice: {list}.",
                     list=_listed(dark),
                 )
             )
         return cautions
 
+    def _worse(self, row: Subgroup) -> bool:
+        return bool(self.outcome.shown(row.difference) < 0)
+
     def to_dict(self) -> dict[str, Any]:
         """All attributes as values that JSON can carry."""
-        return dict(to_json_value({**asdict(self), "warnings": self.warnings()}))
+        facts = asdict(self)
+        del facts["outcome"]
+        return dict(to_json_value({**facts, "warnings": self.warnings()}))
 
 
 def _listed(rows: Sequence[Subgroup]) -> str:
@@ -323,7 +345,7 @@ def subgroups(
                     estimate[k], low[k], high[k]))),
             )
         )  # fmt: skip
-    return Subgroups(tuple(lines), by, by_name, float(level))
+    return Subgroups(tuple(lines), by, by_name, float(level)).shown(log.outcome)
 
 
 def _intervals(

@@ -103,7 +103,8 @@ class Confident:
         veto: Whether first-visit returns may strike a suggestion they contradict. Default False.
         splits: How many times the groups are divided in halves for the bound of the gain; 0 leaves
             the bound out. Default 6.
-        worst: The lowest return there can be from a decision on, from what is known about rewards,
+        worst: The lowest return there can be from a decision on (the highest, where less of the
+            outcome is better), from what is known about rewards,
             never taken from the log. With it the bound allows for catastrophes that have not
             happened yet. Default None: it holds unless something happens that has not happened.
         check: Whether to test if the state tells enough for a model (`dprl.markov_check`). A
@@ -367,18 +368,20 @@ class Confident:
         """What is taken off for what has not happened yet, as `PlanModel.choose` takes it."""
         if self.worst is None:
             return None
+        outcome = gathered.source.facts.outcome
+        worst = float(outcome.shown(self.worst))  # with larger as the better one
         lowest = float(np.nanmin(gathered.evidence.span[:, 0]))
-        if lowest < self.worst - 1e-9 * abs(lowest):
+        if lowest < worst - 1e-9 * abs(lowest):
             raise ParameterError(
                 worded(
-                    "{worst} is to be the lowest return there can be; the log has one of {lowest}.",
+                    "{worst} is to be the worst return there can be; the log has one of {lowest}.",
                     worst=option("worst", self.worst),
-                    lowest=f"{lowest:.6g}",
+                    lowest=f"{outcome.shown(lowest):.6g}",
                 ),
                 do="State what is known about rewards beforehand, not what is hoped for.",
                 argument="worst",
             )
-        return float(np.log(2 / self.risk)), float(self.worst)
+        return float(np.log(2 / self.risk)), worst
 
     def _gain(
         self,

@@ -107,6 +107,9 @@ def read(  # noqa: D417  (see `documented`)
     encoding: str = "utf-8",
     dates: str = "iso",
     labels: str = "",
+    outcome: str = "",
+    unit: str = "",
+    better: str = "",
     progress: Progress | None = None,
 ) -> Log:
     r"""Read logged decisions from CSV or Parquet files.
@@ -163,6 +166,9 @@ def from_frame(  # noqa: D417  (see `documented`)
     also: str | Sequence[str] | None = None,
     dates: str = "iso",
     labels: str = "",
+    outcome: str = "",
+    unit: str = "",
+    better: str = "",
 ) -> Log:
     """A log from a pandas, polars, Arrow or DuckDB table.
 
@@ -211,6 +217,9 @@ def from_arrays(  # noqa: D417  (see `documented`)
     also: Mapping[str, Any] | None = None,
     dates: str = "iso",
     labels: str = "",
+    outcome: str = "",
+    unit: str = "",
+    better: str = "",
 ) -> Log:
     """A log from arrays or lists of equal length N, one entry per row.
 
@@ -405,7 +414,7 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
     else:
         data[_column(log, "state")] = words(log.states, log.codes())
     data[_column(log, "action")] = words(log.actions, log.action)
-    data[_column(log, "reward")] = log.reward
+    data[_column(log, "reward")] = log.outcome.shown(log.reward)
     if log.available is not None and log.menus is not None:
         offers = ["|".join(str(log.actions[a]) for a in np.flatnonzero(m)) for m in log.menus]
         data[_column(log, "available")] = words(offers, log.available)

@@ -252,11 +252,11 @@ def lost_by(log: Log, window: Window, usual: float | None = None) -> Lost:
     Args:
         log: The log, before the window is applied.
         window: The window; the log has times for it.
-        usual: The reward that is no outcome. Default None: found in the log.
+        usual: The reward that is no outcome, as it is shown. Default None: found in the log.
     """
     if not log.n_episodes:
         return Lost()
-    common = _usual(log) if usual is None else usual
+    common = _usual(log) if usual is None else log.outcome.shown(usual)
     inside = rows_inside(log, window)
     outcome = log.reward != common
     starts = log.starts[:-1]
@@ -268,7 +268,7 @@ def lost_by(log: Log, window: Window, usual: float | None = None) -> Lost:
         log.n_episodes,
         int((before & ~after).sum()),
         int(before.sum()),
-        common,
+        log.outcome.shown(common),
         int(((log.ended == CUT) & (log.lengths == 1)).sum()),
         int(log.lengths.max()),
     )

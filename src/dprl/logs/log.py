@@ -26,6 +26,7 @@ from dprl._core.checks import check_number
 from dprl._core.table import Table, in_notebook, many
 from dprl._core.words import api, either, option, worded
 from dprl.errors import LogError, ParameterError
+from dprl.logs.outcome import Outcome
 from dprl.logs.reading.times import charted
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ def log_shown(log: Log) -> str:
     )
     lines = []
     if log.n_steps:
-        lines.append(f"Rewards from {log.reward.min():g} to {log.reward.max():g}.")
+        low, high = log.outcome.ends(log.reward.min(), log.reward.max())
+        lines.append(f"Rewards from {low:g} to {high:g}.")
     if log.feature_names:
         named = ", ".join(log.feature_names[:SHOWN])
         more = len(log.feature_names) - SHOWN
@@ -277,7 +279,8 @@ class Log:
     Attributes:
         starts: int64 (E + 1,), the first row of each episode, and N as the last entry.
         action: int32 (N,), codes into `actions`.
-        reward: float64 (N,), the reward of each row, in the user's own unit.
+        reward: float64 (N,), the reward of each row, in the user's own unit; with the sign changed
+            where less is better (`outcome`), so that larger is better here.
         actions: The action labels. Where two actions are equally good, the earlier label wins.
         state: int32 (N,), codes into `states`; None where states are features.
         states: The state labels; empty where states are features.
@@ -420,6 +423,11 @@ class Log:
     def cut_episodes(self) -> NDArray[np.int64]:
         """int64, the positions of the episodes that were cut (observation stopped early)."""
         return np.flatnonzero(self.ended == CUT)
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the rewards are, and which way is better, as declared."""
+        return Outcome.of(self.columns)
 
     @property
     def follow_up(self) -> str | None:

@@ -148,7 +148,7 @@ def refuse_outside(log: Log, G: NDArray[np.float64], value_range: tuple[float, f
     """Refuse a log with a return outside the range; G (N,) are the returns from every row on."""
     n, where = outside_range(log, G, value_range)
     if n:
-        raise outside_error(n, len(G), value_range, where)
+        raise outside_error(n, len(G), log.outcome.ends(*value_range), where)
 
 
 def outside_range(
@@ -162,7 +162,8 @@ def outside_range(
         return 0, ""
     row = int(outside[0])
     e = int(np.searchsorted(log.starts, row, "right")) - 1
-    where = f"episode {log.episodes[e]!r}, step {row - log.starts[e]}: return {G[row]:g}"
+    shown = log.outcome.shown(G[row])
+    where = f"episode {log.episodes[e]!r}, step {row - log.starts[e]}: return {shown:g}"
     return len(outside), where
 
 

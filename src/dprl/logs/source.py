@@ -30,6 +30,7 @@ from dprl._core.words import either, option, say, sentences, worded
 from dprl.errors import LogError, ParameterError
 from dprl.logs.encoding.encoder import labelled
 from dprl.logs.log import CUT, Facts, Label, Log, check_log
+from dprl.logs.outcome import Outcome
 
 if TYPE_CHECKING:
     from dprl.logs.censoring import Reads
@@ -116,6 +117,11 @@ class LogFacts:
     def n_cut(self) -> int:
         """Number of episodes that were cut (observation stopped early)."""
         return int(self.ended[CUT])
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the rewards are, and which way is better, as declared."""
+        return Outcome.of(self.columns)
 
     @property
     def follow_up(self) -> str | None:

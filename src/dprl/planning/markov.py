@@ -62,6 +62,7 @@ from dprl._core.table import Result, Table, many, to_json_value
 from dprl._core.words import N_, api, joined, say, say_many, word, worded
 from dprl.errors import ParameterError
 from dprl.logs.log import CUT, Label, Log, check_log
+from dprl.logs.outcome import UNDECLARED, Outcome
 from dprl.logs.returns import first_of, returns
 from dprl.planning.finite_mdp import FiniteMDP
 from dprl.planning.model import estimate
@@ -159,8 +160,8 @@ class MarkovCheck(Result):
         )
         if self.permutations < self.asked:
             seen += (
-                f" ({self.asked:,} were asked for; fewer are taken in large logs, and by a curtailed "
-                "check.)"
+                f" ({self.asked:,} were asked for; fewer are taken in large logs, and by a "
+                "curtailed check.)"
             )
         if self.unknown:
             seen += (
@@ -462,7 +463,9 @@ class Candidate:
         )
 
 
-def bins(values: NDArray[np.float64]) -> tuple[Codes, tuple[str, ...]]:
+def bins(
+    values: NDArray[np.float64], outcome: Outcome = UNDECLARED
+) -> tuple[Codes, tuple[str, ...]]:
     """At most five bins of about equal shares, and a text for each; equal values share a bin."""
     distinct = np.unique(values)
     if len(distinct) <= MOST_BINS:
@@ -477,6 +480,7 @@ def bins(values: NDArray[np.float64]) -> tuple[Codes, tuple[str, ...]]:
     low, high = np.full(n, np.inf), np.full(n, -np.inf)
     np.minimum.at(low, code, values)
     np.maximum.at(high, code, values)
+    low, high = outcome.ends(low, high)
     words = tuple(
         f"{a:.4g}" if a == b else f"{a:.4g} to {b:.4g}"
         for a, b in zip(low.tolist(), high.tolist(), strict=True)
@@ -488,7 +492,7 @@ def candidates(log: Log, rows: NDArray[np.int64], lags: int) -> list[Candidate]:
     """The candidates at some rows of a log whose states are labels."""
     begin = np.repeat(log.starts[:-1], log.lengths)
     step = np.arange(log.n_steps) - begin
-    reward, reward_words = bins(log.reward)
+    reward, reward_words = bins(log.reward, log.outcome)
     number, number_words = bins((step + 1).astype(np.float64))
     columns: list[tuple[Kind, Codes, tuple[str, ...]]] = [
         ("action", log.action, tuple(repr(label) for label in log.actions)),
@@ -823,7 +827,7 @@ class _Cells:
                     "mean {mean:.3g} {at} {what} ({n:,} group)",
                     "mean {mean:.3g} {at} {what} ({n:,} groups)",
                     int(size[k]),
-                    mean=mean[k],
+                    mean=self.log.outcome.shown(mean[k]),
                     at=word,
                     what=self.past[q].words[code[k]],
                 )

@@ -305,7 +305,7 @@ class PolicyFields:
     @property
     def certificate_words(self) -> str:
         """Its certificate as it is printed; '' without one."""
-        return "" if self.certificate is None else str(self.certificate)
+        return "" if self.certificate is None else self.certificate.details()
 
     @functools.cached_property
     def encoding(self) -> Encoding | None:

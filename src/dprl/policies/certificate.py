@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Self, TypeAlias
 
 from dprl._core.inference import gamma_words
-from dprl._core.table import Table, many, to_json_value
-from dprl._core.words import joined, say, say_many, sentences, word
+from dprl._core.table import Table, in_short, many, to_json_value
+from dprl._core.words import Said, joined, say, say_many, sentences, word
 from dprl.errors import PolicyError
 from dprl.logs.log import Facts, Label
+from dprl.logs.outcome import UNDECLARED, Outcome
 from dprl.policies.protocol import Avoid, Kind
 
 # --- Kinds of certificates, each declared once: its name, its rows, its claim and what must hold
@@ -51,14 +52,21 @@ NOTE_GAMMA = say(
 )
 
 
-def shown(rows: Sequence[Row], kind: CertificateKind, grade: str) -> tuple[tuple[str, ...], str]:
+def shown(
+    rows: Sequence[Row], kind: CertificateKind, grade: str, falls: bool = False
+) -> tuple[tuple[str, ...], str]:
     """The columns of the table of certified suggestions, and the note below it."""
     columns, note = kind.columns(grade), kind.note(grade)
+    if falls and isinstance(note, Said) and "bound" in note.values:
+        note = Said(note.message, note.other, {**note.values, "bound": UPPER})
     if not rows:
         return columns, ""
     if all(name in row for row in rows for name in GAMMAS):
         return (*columns, *GAMMAS), note + NOTE_GAMMA
     return columns, note
+
+
+BOUND, UPPER = say("low: its lower bound"), say("high: its upper bound")
 
 
 def hidden_words(rows: Sequence[Mapping[str, Any]], confounding: float) -> str:
@@ -302,14 +310,16 @@ def pair_note(grade: str) -> str:
     """The note below rows that have a bound each."""
     if grade == "proved":
         return say(
-            "{note}; low: its lower bound, for all rows at once. log10_e: the evidence\nagainst "
+            "{note}; {bound}, for all rows at once. log10_e: the evidence\nagainst "
             "'no benefit', in powers of ten.",
             note=NOTE,
+            bound=BOUND,
         )
     return say(
-        "{note}; low: its lower bound for large samples, for all rows at once.\np: p-value of 'no "
+        "{note}; {bound} for large samples, for all rows at once.\np: p-value of 'no "
         "benefit', adjusted for all that was tested; it was to be at most δ.",
         note=NOTE,
+        bound=BOUND,
     )
 
 
@@ -349,7 +359,11 @@ def _pair_claim(certificate: Certificate, with_words: str) -> str:
     )
     if not certificate.gain:
         return words
-    gained = say("Its value exceeds usual practice by at least {g:.4g}.", g=down(certificate.gain))
+    gain = down(certificate.gain)
+    if certificate.outcome.falls:
+        gained = say("Its value is below usual practice by at least {g:.4g}.", g=gain)
+    else:
+        gained = say("Its value exceeds usual practice by at least {g:.4g}.", g=gain)
     return sentences(words, gained)
 
 
@@ -439,13 +453,19 @@ def _whole_claim(certificate: Certificate, with_words: str) -> str:
     n = len(certificate.rows)
     every = say("its one suggestion") if n == 1 else say("all of its {n:,} suggestions", n=n)
     alone = "" if n == 1 else say("That is about the whole policy, not about any one suggestion.")
-    claim = say(
-        "{with_words}, the policy as a whole, with {every} followed, is worth at least {gain:.4g} "
-        "more than usual practice.",
-        with_words=with_words,
-        every=every,
-        gain=down(certificate.gain or 0.0),
-    )
+    numbers = {"with_words": with_words, "every": every, "gain": down(certificate.gain or 0.0)}
+    if certificate.outcome.falls:
+        claim = say(
+            "{with_words}, the policy as a whole, with {every} followed, lowers the outcome by at "
+            "least {gain:.4g} against usual practice.",
+            **numbers,
+        )
+    else:
+        claim = say(
+            "{with_words}, the policy as a whole, with {every} followed, is worth at least "
+            "{gain:.4g} more than usual practice.",
+            **numbers,
+        )
     return sentences(claim, alone)
 
 
@@ -501,6 +521,17 @@ def wrong_certificate(certificate: Certificate) -> str:
 # --- Certificate: what is proved about a policy, in words and numbers; it travels with the policy
 
 
+def _in_direction(facts: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
+    """The attributes of a certificate in the direction of the outcome, or back from it."""
+    turned = dict(facts)
+    if outcome.falls:
+        turned["rows"] = tuple(outcome.facts(row) for row in facts["rows"])
+        turned["whole"] = outcome.facts(facts["whole"])
+        if facts["value_range"] is not None:
+            turned["value_range"] = outcome.ends(*facts["value_range"])
+    return turned
+
+
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
     """A claim about every suggestion of a policy, its assumptions, and what the policy gains.
@@ -553,6 +584,8 @@ class Certificate:
             for what is proved.
         whole: In mode "policy": how the whole policy was bounded, as name → number or words. Empty
             otherwise.
+        outcome: What the returns are. Numbers here count with larger as the better one; whatever is
+            printed, and `to_dict`, is in the direction of the outcome. Default: not declared.
 
     Raises:
         PolicyError: The parts do not make a certificate.
@@ -586,6 +619,7 @@ class Certificate:
     grade: str = "proved"
     approximation: Mapping[str, Any] = field(default_factory=dict)
     whole: Mapping[str, Any] = field(default_factory=dict)
+    outcome: Outcome = UNDECLARED
 
     def __post_init__(self) -> None:
         def put(name: str, value: Any) -> None:
@@ -820,8 +854,8 @@ class Certificate:
         whole = self.kind.whole
         first = "low" if "low" in self.kind.columns(self.grade) else "difference"
         rows = sorted(self.rows, key=lambda r: -(r[first] or 0.0))
-        columns, note = shown(rows, self.kind, self.grade)
-        return Table(
+        columns, note = shown(rows, self.kind, self.grade, self.outcome.falls)
+        table = Table(
             {n: [down(row[n]) if n in LOWER else row[n] for row in rows] for n in columns},
             caption=(
                 say_many(
@@ -835,6 +869,7 @@ class Certificate:
             note=note,
             identifiers=frozenset({"state", "usual", "suggested"}),
         )
+        return self.outcome.table(table)
 
     def comparison(self) -> Table:
         """The certified gain beside the values of other bounds.
@@ -859,7 +894,9 @@ class Certificate:
                 "value": [None if v is None else down(v) for v in values],
                 "vacuous": [v is None or v <= self.trivial for v in values],
             },
-            caption=say("Lower bounds on what the policy gains, ρ(π) - ρ(b)"),
+            caption=say("Lower bounds on what the policy gains, ρ(b) - ρ(π)")
+            if self.outcome.falls
+            else say("Lower bounds on what the policy gains, ρ(π) - ρ(b)"),
             note=(
                 ""
                 if self.value_range is None
@@ -882,6 +919,11 @@ class Certificate:
             True
         """
         facts = {f.name: getattr(self, f.name) for f in fields(self)}
+        facts = _in_direction(facts, self.outcome)
+        if self.outcome.declared:
+            facts["outcome"] = self.outcome.declared
+        else:
+            del facts["outcome"]
         result: dict[str, Any] = to_json_value(facts)
         trivial = self.trivial if math.isfinite(self.trivial) else None
         return {**result, "claim": self.claim, "vacuous": self.vacuous, "trivial": trivial}
@@ -912,7 +954,8 @@ class Certificate:
             k: tuple(v) if isinstance(v, list) else v for k, v in facts.items() if k in names
         }
         try:
-            return cls(**given)
+            outcome = Outcome.of(given.get("outcome", {}))
+            return cls(**{**_in_direction(given, outcome), "outcome": outcome})
         except PolicyError:
             raise
         except (TypeError, AttributeError, KeyError, ValueError, OverflowError):
@@ -948,14 +991,53 @@ class Certificate:
             >>> len(gated.certificate.whole_lines())
             1
         """
-        return whole_lines(self.whole) if self.whole else []
+        return whole_lines(self.outcome.facts(self.whole)) if self.whole else []
 
     def _repr_html_(self) -> str:
         from dprl._core import html as pages
 
         return pages.snippet("certificate", certificate=self)
 
+    def brief(self) -> list[str]:
+        """What is printed of it: the claim, its suggestions, and what to be wary of."""
+        rows = sorted(self.rows, key=lambda r: -(r.get("low") or r["difference"] or 0.0))
+        lines = [self.claim]
+        for row in rows[:3]:
+            estimated = self.outcome.shown(row["difference"])
+            better = ""
+            if "low" in row:
+                better = f", better by at least {down(row['low']):g}{self.outcome.measured}"
+            about = "" if estimated is None else f" ({estimated:+.3g} as estimated)"
+            lines.append(
+                f"  {row['state']}: {row['suggested']}{better}{about}; "
+                f" {row['n']:,} took it, {row['others']:,} did otherwise"
+            )
+        if len(rows) > 3:
+            lines.append(f"  and {many(len(rows) - 3, 'more suggestion')}")
+        lines.append(
+            f"Grade: {self.grade}, {self.mode}, δ = {self.delta:g}; it rests on "
+            f"{many(self.assumptions, 'assumption')}."
+        )
+        wary = [note for note in self.notes if note.startswith("Be wary")]
+        return in_short([*lines, *wary[:1]], "certificate")
+
     def __str__(self) -> str:
+        return "\n".join(self.brief())
+
+    def details(self) -> str:
+        """The claim, all rows and bounds, what it rests on, and every note, as text.
+
+        Returns:
+            The text.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(4000, seed=0)
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> certificate = dprl.gate(learner, log, value_range=(0, 1)).certificate
+            >>> "It rests on:" in certificate.details()
+            True
+        """
         lines = [f"Certificate ({self.grade}, {self.mode}, δ = {self.delta:g})", self.claim]
         if self.rows:
             lines += ["", str(self.table())]

@@ -168,7 +168,7 @@ class ConfidentPolicy(TablePolicy):
                 "a return of {worst:g} may happen that has not happened yet.",
                 words=words,
                 sure=sure,
-                worst=self.gain["worst"],
+                worst=self.terms.measured.shown(self.gain["worst"]),
             )
         elif "cases" in self.gain:
             told = say(
@@ -188,32 +188,38 @@ class ConfidentPolicy(TablePolicy):
 
     def _brings(self, gain: Mapping[str, Any]) -> str:
         """What the model says that a policy brings."""
+        brings = self.terms.measured.shown(gain["estimate"])
         if self.provenance.get("markov", {}).get("ok", True):
             return say(
                 "In {model} the policy brings {estimate:+.3g} over usual practice (standard error "
                 "{se:.2g})",
                 model=SURE_IN["model"],
-                estimate=gain["estimate"],
+                estimate=brings,
                 se=gain["se"],
             )
         return say(
             "If the state were enough (it is not, see below), in {model} the policy brings "
             "{estimate:+.3g} over usual practice (standard error {se:.2g})",
             model=SURE_IN["model"],
-            estimate=gain["estimate"],
+            estimate=brings,
             se=gain["se"],
         )
 
     def _sure(self, gain: Mapping[str, Any]) -> str:
         """How much of it is sure; it has a lower end."""
-        low, risk = gain["low"], gain["risk"]
-        if low > 0:
+        outcome, risk = self.terms.measured, gain["risk"]
+        low = outcome.shown(gain["low"])
+        if gain["low"] > 0:
             return say(
-                "at least {low:+.3g} with confidence {risk:g} %", low=low, risk=100 * (1 - risk)
+                "{at_least} {low:+.3g} with confidence {risk:g} %",
+                at_least=outcome.at_least,
+                low=low,
+                risk=100 * (1 - risk),
             )
         return say(
-            "no gain with confidence {risk:g} % (lower end {low:+.3g})",
+            "no gain with confidence {risk:g} % ({end} {low:+.3g})",
             risk=100 * (1 - risk),
+            end=say("upper end") if outcome.falls else say("lower end"),
             low=low,
         )
 
@@ -290,7 +296,13 @@ class ConfidentPolicy(TablePolicy):
             >>> list(dprl.Confident(gamma=1.0).fit(log).learned())
             ['gain', 'stated']
         """
-        return {"gain": self.gain, **super().learned()}
+        return {"gain": self.gain_shown, **super().learned()}
+
+    @property
+    def gain_shown(self) -> dict[str, Any] | None:
+        """Its gain in the direction of the outcome."""
+        amounts = ("estimate", "low", "worst")
+        return None if self.gain is None else self.terms.measured.facts(self.gain, amounts)
 
     def _repr_html_(self) -> str:
         from dprl._core import html as pages

@@ -145,7 +145,7 @@ def change_rows(here: Decisions, rows: NDArray[np.int64], what: str) -> Table:
     usual = here.usual[rows]
     total = here.m[rows].sum(axis=1)
     low, high = follow.interval()
-    return Table(
+    table = Table(
         {
             "state": [here.states[s] for s in rows],
             "usual": [usual_words(here, s) for s in rows],
@@ -164,9 +164,32 @@ def change_rows(here: Decisions, rows: NDArray[np.int64], what: str) -> Table:
             "planned": follow.planned.tolist(),
         },
         caption=many(rows, what),
-        note=_note(here, rows, chosen) if len(rows) else "",
+        note=in_direction(here, _note(here, rows, chosen)) if len(rows) else "",
         identifiers=frozenset({"state", "usual", "suggested"}),
-    )
+        first=("state", "suggested", "usual", *SURE, here.terms.counted, "others", "advantage",
+               "low", "high"),
+    )  # fmt: skip
+    return here.terms.measured.table(table)
+
+
+def in_direction(here: Decisions, note: str) -> str:
+    """A note about columns, where less of the outcome is better: their ends change places."""
+    if not here.terms.measured.falls:
+        return note
+    for before, after in TURNED:
+        note = note.replace(before, after)
+    return note
+
+
+SURE = ("sure_advantage", "sure_low", "sure_high")
+"""What comes first of a learner that asks how sure it is."""
+TURNED = (
+    ("The highest lower end", "The lowest upper end"),
+    ("The highest sure_low", "The lowest sure_high"),
+    ("sure_low the lower end", "sure_high the upper end"),
+    ("planned may lie below", "planned may lie above"),
+)  # fmt: skip
+"""What notes say of ends, and what they say where the sign changes."""
 
 
 def _note(here: Decisions, rows: NDArray[np.int64], chosen: NDArray[np.int32]) -> str:
@@ -271,6 +294,7 @@ def explain_at(here: Decisions, s: int, state: Label) -> Explanation:
     seen = [a for a in range(len(here.actions)) if here.n[s, a] > 0]
     total = int(here.m[s].sum())
     low, high = advantage_interval(here, s, seen)
+    shown = here.terms.measured
     rows = Table(
         {
             "action": [here.actions[a] for a in seen],
@@ -292,9 +316,9 @@ def explain_at(here: Decisions, s: int, state: Label) -> Explanation:
             if here.divided[s]
             else "usual practice brings"
         )
-        + f" {here.V[s]:.3f}"
+        + f" {shown.shown(here.V[s]):.3f}"
         + ("" if here.terms.credit is None else " in credit"),
-        note=_note_of_one(here, s, seen),
+        note=in_direction(here, _note_of_one(here, s, seen)),
         identifiers=frozenset({"action"}),
     )
     return Explanation(
@@ -303,8 +327,8 @@ def explain_at(here: Decisions, s: int, state: Label) -> Explanation:
         suggested=suggested_words(here, s) if here.speaks[s] else None,
         reason=reason(here, s),
         episodes=total,
-        value=float(here.V[s]),
-        actions=rows,
+        value=float(shown.shown(here.V[s])),
+        actions=shown.table(rows),
     )
 
 
@@ -329,12 +353,13 @@ def reason(here: Decisions, s: int) -> str:
         return warned_words(here, s)
     if chosen < 0:
         return silences(here)[int(why_silent(here, np.array([s]))[0])]
+    shown = here.terms.measured.shown
     in_credit = "" if here.terms.credit is None else f" in credit (λ = {here.terms.credit:g})"
     did = (
         sure_words(here, s, chosen)
         if here.estimates is not None
         else f"{here.actions[chosen]} was taken in {many(here.n[s, chosen], here.terms.counted)} "
-        f"that came here and ended {here.Q[s, chosen] - here.V[s]:+.3f} against "
+        f"that came here and ended {shown(here.Q[s, chosen] - here.V[s]):+.3f} against "
         f"{compared_with(here, s)}{in_credit} ({two_sides(here, s, chosen)})"
     )
     if kind == "confirmation":
@@ -355,10 +380,11 @@ OTHERWISE = say(
 def warned_words(here: Decisions, s: int) -> str:
     """Why the policy warns of an action in its state number `s`, in one sentence."""
     follow, action = following(here, s), here.actions[here.avoid[s]]
+    ended = here.terms.measured.shown(float(follow.others_mean - follow.mean))
     return (
         f"{action} was taken by {int(follow.others):,} of "
         f"{many(int(follow.took + follow.others), here.terms.counted)} at their first visit and "
-        f"ended {float(follow.others_mean - follow.mean):+.3f} against whatever else was done; no "
+        f"ended {ended:+.3f} against whatever else was done; no "
         "single one of the others is surely the best."
     )
 
@@ -449,11 +475,13 @@ def sure_words(here: Decisions, s: int, a: int) -> str:
     """What a learner that asks how sure it is says of a suggestion."""
     assert here.estimates is not None
     low, _ = here.estimates.interval(here.n, LEVEL)
+    outcome = here.terms.measured
+    advantage, end = map(outcome.shown, (here.estimates.advantage[s, a], low[s, a]))
     return (
         f"{here.actions[a]} was taken in {here.n[s, a]:,} {here.terms.counted} that came here; in "
-        f"{here.terms.sure} it brings {here.estimates.advantage[s, a]:+.3f} over "
+        f"{here.terms.sure} it brings {advantage:+.3f} over "
         f"{compared_with(here, s)} (standard error {here.estimates.se[s, a]:.3f}, "
-        f"{100 * LEVEL:.0f} % lower end {low[s, a]:+.3f})"
+        f"{100 * LEVEL:.0f} % {'upper' if outcome.falls else 'lower'} end {end:+.3f})"
     )
 
 

@@ -25,6 +25,7 @@ from dprl._core.words import either, option, say, worded
 from dprl.errors import LogError
 from dprl.logs.encoding.encoder import encoded_like
 from dprl.logs.log import Label, Log, label_key
+from dprl.logs.outcome import check_same_direction
 from dprl.logs.source import Chunk, Source
 
 TOO_FEW, FEW = 0.1, 0.5
@@ -40,6 +41,7 @@ def like_policy(policy: Any, log: Log) -> Log:
     A rare label ("4x" among 1, 2, 3) makes the labels of one file text, and those of the next are
     numbers: labels that are one number are one label (`label_key`).
     """
+    check_same_direction(policy, log)
     log = encoded_like(log, getattr(policy, "provenance", {}).get("columns", {}))
     own = getattr(getattr(policy, "space", None), "states", ()) if log.state is not None else ()
     labels = {

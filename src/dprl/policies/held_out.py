@@ -253,7 +253,7 @@ class HeldOut:
     def declared_range(self, given: Any) -> tuple[float, float] | None:
         """The range of returns as declared: as given, or when the policy was certified."""
         if given is not None:
-            return check_range(given)
+            return check_range(self.log.outcome.inside(given))
         proved = getattr(self.policy, "certificate", None)
         return None if proved is None or proved.gamma != self.gamma else proved.value_range
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from dprl.errors import ParameterError, PolicyError
 from dprl.logs.encoding.encoder import encoding_of
+from dprl.logs.outcome import KEPT
 from dprl.logs.roles import NAMES, REQUIRED
 from dprl.policies.base import kind_of, unpack
 from dprl.policies.cells import CellPolicy
@@ -84,7 +85,7 @@ def own_columns(policy: Any) -> dict[str, Any]:
 def own_reading(policy: Any) -> dict[str, Any]:
     """What else a log must be read with to be like the policy's: events, a window, ranges, gaps."""
     columns = policy.provenance.get("columns", {})
-    kept = ("events", "follow_up", "action_bins", "missing", "dates", "labels")
+    kept = ("events", "follow_up", "action_bins", "missing", "dates", "labels", *KEPT)
     return {k: columns[k] for k in kept if columns.get(k)}
 
 

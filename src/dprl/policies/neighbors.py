@@ -401,7 +401,7 @@ class NeighborPolicy(Stored):
                 unit: [self.episodes[self.episode[r]] for r in rows],
                 "distance": np.sqrt(((self.z[rows] - z) ** 2).sum(axis=1)).tolist(),
                 "action": [self.actions[self.action[r]] for r in rows],
-                self.terms.outcome: self.G[rows].tolist(),
+                self.terms.outcome: self.terms.measured.shown(self.G[rows]).tolist(),
             },
             f"The most similar {unit}s",
             identifiers=frozenset({unit, "action"}),
@@ -497,6 +497,7 @@ class NeighborPolicy(Stored):
             columns=columns,
             caption=f"{many(rows, 'training point')} {happens}",
             identifiers=table.identifiers | {unit} | texts_in(named),
+            first=(*([unit] * cases), *list(named)[:2], *table.first),
         )
 
     def situations(self, log: Log) -> list[Situation]:

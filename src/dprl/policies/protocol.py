@@ -31,6 +31,7 @@ from dprl._core.arrays import Floats, Ints, is_divided, unusual
 from dprl._core.words import either, say, worded
 from dprl.errors import PolicyError
 from dprl.logs.log import DEFERRAL, Label, Log
+from dprl.logs.outcome import UNDECLARED, Outcome
 from dprl.policies.spaces import FeatureSpace, LabelSpace, Space
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ class Terms:
         sure: What a suggestion had to be surely better in ("the model of the log", say); '' where
             counts alone decided.
         credit: λ where it compares credit in place of returns; None where it compares returns.
+        measured: What returns are, and which way is better: numbers are shown in its direction.
     """
 
     counted: str = "episodes"
@@ -153,6 +155,7 @@ class Terms:
     elsewhere: str = say("This state was never seen in the training log.")
     sure: str = ""
     credit: float | None = None
+    measured: Outcome = UNDECLARED
 
     @property
     def outcome(self) -> str:
@@ -176,6 +179,7 @@ class Terms:
             contrast=bool(parameters.get("contrast")),
             approved=bool(provenance.get("approved")),
             delta=None if certificate is None else certificate.delta,
+            measured=Outcome.of(provenance.get("columns") or {}),
             **words,
         )
 

@@ -699,6 +699,8 @@ def changes_of(here: Decisions) -> Table:
         return table
     where = f"at {many(confirmed, 'decision point')}"
     note = f"It is not silent: {where} it asks for the usual action always (confirmations)."
+    if here.differs.any():  # what is done would change, though not what is usual
+        note += f"\n{confirmations_of(here)}"
     return replace(table, note=note)
 
 

@@ -175,10 +175,10 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "credit": (N_("Mean credit after first visits"),),
     },
     "verdict.long": {
-        "agrees": (N_("agrees: the interval lies above 0"),),
+        "agrees": (N_("agrees: the interval lies on the better side of 0"),),
         "leans with it": (N_("leans with it: better here too, but not surely"),),
         "leans against it": (N_("leans against it: not better here, but not surely worse"),),
-        "contradicts": (N_("contradicts it: the interval lies below 0"),),
+        "contradicts": (N_("contradicts it: the interval lies on the worse side of 0"),),
         "cannot say": (N_("cannot say: too few cases on one side"),),
     },
     "rest": {
@@ -241,6 +241,7 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "difference": (N_("difference to doing otherwise"),),
         "low": (N_("low"),),
         "advantage_low": (N_("advantage, at least"),),
+        "advantage_high": (N_("advantage, at most"),),
         "log10_e": (N_("e-value, log 10"),),
         "p": (N_("p"),),
         "gamma_star": (N_("Γ*"),),

@@ -12,10 +12,11 @@ from cyclopts import Parameter
 
 from dprl._core.disk import refuse_overwrite
 from dprl._core.table import form, many
-from dprl.apps.cli.console import caution, command, progress, show, warned
+from dprl.apps.cli.console import caution, command, printed, progress, show, warned
 from dprl.apps.cli.fitting import is_evidence
 from dprl.apps.cli.options import (
     Cluster,
+    Details,
     Json,
     MaybeWhole,
     OtherColumns,
@@ -60,6 +61,7 @@ def monitor(
         bool,
         Parameter(help="End with exit code 3 if a promise is contradicted.", negative=""),
     ] = False,
+    details: Details = False,
     json: Json = False,
 ) -> int:
     """Add new episodes to a certified policy, and say how its claims stand.
@@ -100,7 +102,8 @@ def monitor(
         show(facts, as_json=True)
     else:
         caution(cautions)
-        show(f"{looked}\n\nKept in {place}." if files else str(looked), as_json=False)
+        words = printed(looked, details)
+        show(f"{words}\n\nKept in {place}." if files else words, as_json=False)
     return 3 if strict and broken else 0
 
 
@@ -135,7 +138,8 @@ def after_vacuous(policy: Any, n_units: int, *, delta: float, grade: str, mode: 
     if not len(table):
         lines.append("  - The policy changes nothing, so there is nothing to certify.")
         return lines
-    hopeful = [row for row in rows if row["advantage"] > 0]
+    better = policy.terms.measured.shown
+    hopeful = [row for row in rows if better(row["advantage"]) > 0]
     if not kind.whole and rows and not hopeful:
         lines.append(
             "  - At first visits no change did better than usual practice in training: more "
@@ -286,6 +290,7 @@ def gate(
     ] = True,
     out: Annotated[Path, Parameter(help="Where to save the gated policy.")] = Path("gated.dprl"),
     cluster: Cluster = None,
+    details: Details = False,
     json: Json = False,
 ) -> int:
     """Keep only the suggestions that a log proves to improve on usual practice.
@@ -354,7 +359,8 @@ def gate(
         return 0
     caution(cautions)
     after = "".join(f"\n{line}" for line in ("", *steps)) if steps else ""
-    show(f"before: {fitted}\nafter:  {gated}\n\n{proved}{after}\n\nSaved as {out}.", json)
+    words = "" if proved is None else printed(proved, details)
+    show(f"before: {fitted}\nafter:  {gated}\n\n{words}{after}\n\nSaved as {out}.", json)
     return 0
 
 

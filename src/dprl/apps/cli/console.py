@@ -8,6 +8,7 @@ import json
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cyclopts import App
@@ -199,12 +200,19 @@ def caution(lines: Iterable[str]) -> None:
         complain(f"warning: {line}")
 
 
+def printed(result: Any, details: bool) -> str:
+    """A result as a command prints it: the answer, or everything."""
+    if details:
+        return str(result.details())
+    return "\n".join(map(in_options, result.brief()))
+
+
 def head(table: Table, rows: int = 20) -> str:
     """The first rows of a long table, and how to see the rest."""
     if len(table) <= rows:
         return str(table)
     cut = {name: list(values[:rows]) for name, values in table.columns.items()}
-    first = Table(cut, f"{table.caption}; the first {rows}", table.note, table.identifiers)
+    first = replace(table, columns=cut, caption=f"{table.caption}; the first {rows}")
     return f"{first}\nAll of them: dprl changes POLICY"
 
 

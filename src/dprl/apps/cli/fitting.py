@@ -22,6 +22,7 @@ from dprl.apps.cli.options import (
     ScanOptions,
     working_on,
 )
+from dprl.apps.cli.wording import in_options
 from dprl.errors import ParameterError
 
 # --- `dprl demo`: the main job from end to end, on data that the package makes itself
@@ -321,4 +322,5 @@ def fit(
         changes = policy.changes()
         words = policy.learned_words(head(changes))
         facts = {**policy.summary(), **facts, "warnings": cautions, "changed": changes.to_dicts()}
-    return told(facts, f"{data!r}\n{words}\n\nSaved as {out}.", json, cautions)
+    about = in_options(data.facts.outcome.words(str(log.reward)))
+    return told(facts, f"{about}\n{data!r}\n{words}\n\nSaved as {out}.", json, cautions)

@@ -10,12 +10,13 @@ from cyclopts import Parameter
 
 from dprl._core.checks import Cut
 from dprl._core.disk import refuse_overwrite
-from dprl.apps.cli.console import caution, command, progress, show, told, warned
+from dprl.apps.cli.console import caution, command, printed, progress, show, told, warned
 from dprl.apps.cli.learning import LearnerOptions
 from dprl.apps.cli.options import (
     TREATMENTS,
     By,
     Cluster,
+    Details,
     Draws,
     FilesOfLog,
     Json,
@@ -79,11 +80,11 @@ def both_ends(lowest: float | None, highest: float | None) -> tuple[float, float
     return lowest, highest
 
 
-def show_judged(policy: Any, result: Any, cautions: list[str], json: bool) -> int:
+def show_judged(policy: Any, result: Any, cautions: list[str], json: bool, details: bool) -> int:
     """Show how a policy was judged, and what was warned of on the way; the exit code."""
     facts = result.to_dict()
     facts["warnings"] = [*cautions, *facts["warnings"]]
-    return told(facts, f"{policy!r}\n{result}", json, cautions)
+    return told(facts, f"{policy!r}\n{printed(result, details)}", json, cautions)
 
 
 @command
@@ -119,6 +120,7 @@ def evaluate(
         bool, Parameter(help="Evaluate even on a log the policy was made from.", negative="")
     ] = False,
     cluster: Cluster = None,
+    details: Details = False,
     json: Json = False,
 ) -> int:
     """Estimate from held-out episodes what a policy is worth, beside usual practice.
@@ -147,7 +149,7 @@ def evaluate(
             allow_seen=allow_seen, cluster=cluster, progress=tell,
             value_range=value_range,
         )  # fmt: skip
-    return show_judged(fitted, evaluation, cautions, json)
+    return show_judged(fitted, evaluation, cautions, json, details)
 
 
 # --- `dprl sensitivity`: what is left of a policy's gain if an unrecorded cause moved treatment
@@ -193,6 +195,7 @@ def sensitivity(
     allow_seen: Annotated[
         bool, Parameter(help="Go on even with a log the policy was made from.", negative="")
     ] = False,
+    details: Details = False,
     json: Json = False,
 ) -> int:
     """Bound what a policy is worth if an unrecorded cause moved who got what.
@@ -229,7 +232,7 @@ def sensitivity(
         )  # fmt: skip
         if figure is not None:
             result.plot(figure)
-    return show_judged(fitted, result, cautions, json)
+    return show_judged(fitted, result, cautions, json, details)
 
 
 # --- `dprl sweep`: several settings, each judged on held-out episodes
@@ -297,6 +300,7 @@ def sweep(
     seed: Seed = 0,
     values: Values = True,
     cluster: Cluster = None,
+    details: Details = False,
     json: Json = False,
 ) -> int:
     """Try several settings (n_min, radius, any other), and judge each policy on held-out episodes.
@@ -376,7 +380,7 @@ def sweep(
     picked: dict[str, Any] | None = None
     if not json:
         caution(dict.fromkeys(cautions))
-        show(str(swept), as_json=False)
+        show(printed(swept, details), as_json=False)
     if rule is not None:
         policy = swept.pick(rule)
         policy.save(out)

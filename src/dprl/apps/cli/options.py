@@ -19,6 +19,7 @@ from dprl._core.database import connect
 from dprl.apps.cli.console import complain
 from dprl.apps.reports.intended_use import TABLE, check_use
 from dprl.errors import ParameterError
+from dprl.logs.outcome import KEPT
 from dprl.logs.reading.options import OPTIONS
 from dprl.logs.roles import NAMES, ROLES
 
@@ -287,6 +288,8 @@ Partitions = Annotated[bool, Parameter(help=OPTIONS["partitions"].metadata["help
 # --- Options that commands share: column names, defaults from dprl.toml, NAME=VALUE pairs
 
 SETTINGS = "dprl.toml"
+OUTCOME = "outcome"
+"""The table of dprl.toml that says what the rewards are."""
 
 OF_LOG = [
     spelt
@@ -335,6 +338,7 @@ TREATMENTS = (
 )
 """The treatments of cut episodes, for the help of --cut."""
 
+Details = Annotated[bool, Parameter(help="Say everything, not only the answer.", negative="")]
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON for machines.", negative="")]
 
 Cluster = Annotated[
@@ -506,7 +510,7 @@ def settings(app: App) -> Dict | None:
     tables = _tables()
     if not tables:
         return None
-    _check_tables(tables, app, ["log", TABLE])
+    _check_tables(tables, app, ["log", OUTCOME, TABLE])
     tables.pop(TABLE, None)  # no option of a command: `intended_use` reads it
     for table in tables.values():  # [log.missing]: a column → a word
         own = table.get("missing")
@@ -514,7 +518,8 @@ def settings(app: App) -> Dict | None:
             table["missing"] = [f"{column}={word}" for column, word in own.items()]
         elif isinstance(own, str):
             table["missing"] = [own]
-    shared = tables.pop("log", {})
+    shared = {**tables.pop("log", {}), **outcome_in_settings()}
+    tables.pop(OUTCOME, None)
     files = {"files": shared.pop("files")} if "files" in shared else {}
     for name in _commands(app):
         command = app[name].default_command
@@ -557,6 +562,19 @@ def _takes(command: Any, kind: type) -> bool:
     return kind in [*kinds, *(part for hint in kinds for part in get_args(hint))]
 
 
+def outcome_in_settings() -> dict[str, str]:
+    """What the table [outcome] of dprl.toml says, as the options of a log call it."""
+    table = _tables().get(OUTCOME, {})
+    named = {"outcome" if key == "name" else key: value for key, value in table.items()}
+    for key in named:
+        if key not in KEPT:
+            raise ParameterError(
+                f"{SETTINGS} has {OUTCOME}.{key}, which says nothing of an outcome.",
+                do="[outcome] may have name, unit and better.",
+            )
+    return named
+
+
 def columns_in_settings(command: str) -> dict[str, Any]:
     """The column names in dprl.toml, for a command that takes a policy."""
     tables = _tables()
@@ -596,6 +614,8 @@ def columns_for(policy: Any, asked: OtherColumns | None, command: str) -> dict[s
 
     result: dict[str, Any] = dict(vars(asked or OtherColumns()))
     result["missing"] = words_of(result["missing"])
+    if result.get("better") is None:  # a policy learned the other way is refused
+        result["better"] = outcome_in_settings().get("better")
     in_settings = {k: v for k, v in columns_in_settings(command).items() if result.get(k) is None}
     own = own_columns(policy)
     if not own:

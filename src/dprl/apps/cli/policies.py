@@ -15,11 +15,12 @@ from cyclopts import Parameter
 
 from dprl._core.disk import prefix_in, refuse_overwrite, replacing
 from dprl._core.table import harmless, many, printable
-from dprl.apps.cli.console import command, complain, progress, show, told
+from dprl.apps.cli.console import command, complain, printed, progress, show, told
 from dprl.apps.cli.options import (
     SETTINGS,
     Cases,
     Decimal,
+    Details,
     Json,
     Letters,
     Partitions,
@@ -231,7 +232,13 @@ def _text(fitted: Any, policy: str, to: str, naming: dict[str, str]) -> str:
 
 @command
 def changes(
-    policy: str, /, *, confirmations: bool = False, cases: Cases = False, json: Json = False
+    policy: str,
+    /,
+    *,
+    confirmations: bool = False,
+    cases: Cases = False,
+    details: Details = False,
+    json: Json = False,
 ) -> int:
     """List the decisions a policy would change, the largest difference first.
 
@@ -256,7 +263,8 @@ def changes(
             more["not_issued"] = apart.to_dicts()
         show({"rows": table.to_dicts(), "certificate": facts, **more}, json)
         return 0
-    show("\n\n".join(str(x) for x in (fitted, table, apart or None, proved) if x is not None), json)
+    parts = [str(fitted), table.details() if details else str(table), *([str(apart)] * bool(apart))]
+    show("\n\n".join([*parts, *([] if proved is None else [printed(proved, details)])]), json)
     return 0
 
 

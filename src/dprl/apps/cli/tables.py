@@ -18,6 +18,7 @@ from dprl.apps.cli.console import (
     command,
     complain,
     in_options,
+    printed,
     progress,
     show,
     told,
@@ -27,6 +28,7 @@ from dprl.apps.cli.options import (
     SETTINGS,
     Dates,
     Decimal,
+    Details,
     FilesOfLog,
     Json,
     Labels,
@@ -39,6 +41,7 @@ from dprl.apps.cli.options import (
     fits_features,
 )
 from dprl.errors import ParameterError
+from dprl.logs.outcome import sounds_like_harm
 from dprl.logs.roles import ROLES
 
 if TYPE_CHECKING:
@@ -301,6 +304,9 @@ def _toml(files: list[str], proposal: Proposal, written: dict[str, Any]) -> str:
         gamma, why = 1.0, "one decision each"
     elif proposal.outcome:
         gamma, why = 1.0, "one outcome at the end of short episodes: it counts whole, early or late"
+    if sounds_like_harm(str(proposal.columns["reward"])):
+        why_lower = "by its name less of it is better; mend it if that is wrong"
+        lines += ["", "[outcome]", f'better = "lower"  # {why_lower}']
     lines += ["", "[fit]", f"gamma = {gamma}  # {why}"]
     if features:
         lines.append(
@@ -432,6 +438,7 @@ def check(
         Cut | None,
         Parameter(help="With --markov: how to treat cut episodes (not ipcw); by default as ended."),
     ] = None,
+    details: Details = False,
     json: Json = False,
 ) -> int:
     """Say what is wrong, odd or worth knowing about a log. Changes nothing.
@@ -494,7 +501,7 @@ def check(
         show(facts, as_json=True)
         return 0 if report.ok else 1
     caution(cautions)
-    show(str(report), as_json=False)
+    show(printed(report, details), as_json=False)
     if markov:
         words = past or "The state was not checked: the log has errors. Mend them first."
         show(f"\n{words}", as_json=False)

@@ -25,9 +25,11 @@ from dprl.evaluation.result import Evaluation
 from dprl.evidence.balance import LARGE, Balance
 from dprl.evidence.behavior import Behavior
 from dprl.logs.log import Log
+from dprl.logs.outcome import Outcome
 from dprl.logs.reading.tables import write_rows
 from dprl.policies.explain import suggested_words
 from dprl.policies.protocol import Kind, Policy, as_policy
+from dprl.policies.rules.text import shown as shown_facts
 
 # --- Figure: a picture together with the rows it is drawn from
 
@@ -421,7 +423,9 @@ def forest(policy: Any, most: int = SHOWN) -> Figure:
     most = check_whole("most", most, 1)
     rows = [*_listed(policy, "change"), *_listed(policy, "confirmation")]
     left = max(len(rows) - most, 0)
-    rows = sorted(rows, key=lambda row: -row["low"])[:most]
+    outcome = Outcome.learned(policy)
+    surest = {True: lambda row: row["high"], False: lambda row: -row["low"]}[outcome.falls]
+    rows = sorted(rows, key=surest)[:most]
     names = ("where", "kind", "usual", "suggested", "advantage", "low", "high", "proved")
     table = Table({name: [row[name] for row in rows] for name in names})
     beside = "doing otherwise" if getattr(policy, "rules", ()) else "usual practice"
@@ -430,7 +434,7 @@ def forest(policy: Any, most: int = SHOWN) -> Figure:
         words = "The policy suggests nothing for which it keeps an interval."
     elif left:
         words += f" {left:,} more suggestions are not shown."
-    return Figure("forest", table, words, lambda: _forest(rows, left, beside))
+    return Figure("forest", table, words, lambda: _forest(rows, left, beside, outcome.falls))
 
 
 def _listed(policy: Any, kind: str) -> list[dict[str, Any]]:
@@ -447,7 +451,8 @@ def _listed(policy: Any, kind: str) -> list[dict[str, Any]]:
         )
     certificate = getattr(policy, "certificate", None)
     issued = () if certificate is None else certificate.rows
-    proved = {row["state"]: row.get("advantage_low") for row in issued}
+    bound = Outcome.learned(policy).shown
+    proved = {row["state"]: bound(row.get("advantage_low")) for row in issued}
     features = [n for n in policy.space.feature_names if n in listed.columns]
     rows = []
     for row in listed.to_dicts():
@@ -472,7 +477,7 @@ def _listed(policy: Any, kind: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _forest(rows: Sequence[dict[str, Any]], left: int, beside: str) -> Any:
+def _forest(rows: Sequence[dict[str, Any]], left: int, beside: str, falls: bool) -> Any:
     figure, axes = plot.grid(1, 1, width=6.6, height=max(1.6, 0.9 + 0.34 * len(rows)))
     axis = axes[0, 0]
     for y, row in enumerate(rows):
@@ -483,7 +488,7 @@ def _forest(rows: Sequence[dict[str, Any]], left: int, beside: str) -> Any:
             mfc=BLUE if full else "white", ms=5,
         )  # fmt: skip
         if row["proved"] is not None:
-            axis.plot(row["proved"], -y, ">", color=GREEN, ms=6, mec="white")
+            axis.plot(row["proved"], -y, "<" if falls else ">", color=GREEN, ms=6, mec="white")
     axis.axvline(0, color="#333333", lw=1)
     axis.set_yticks(
         [-y for y in range(len(rows))], [f"{r['where']}: {r['suggested']}" for r in rows]
@@ -542,9 +547,10 @@ def rule_tree(policy: Any) -> Figure:
             "rule": r + 1,
             "where": " and ".join(c.words for c in rule.conditions),
             "suggested": None if rule.silent else rule.says,
-            **{name: rule.facts.get(name) for name in ("advantage", "low", "high")},
+            **{name: facts.get(name) for name in ("advantage", "low", "high")},
         }
         for r, rule in enumerate(rules)
+        for facts in [shown_facts(policy, rule)]
     ]
     table = Table({name: [row[name] for row in rows] for name in rows[0]})
     words = " ".join(policy.sentences())

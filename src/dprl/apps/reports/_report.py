@@ -527,11 +527,13 @@ def verdict(check: Check) -> str:
     few = min(check.took, check.others) < SPEAK
     if few or check.advantage is None or check.low is None or check.high is None:
         return "cannot say"
-    if check.low > 0:
+    low, high = check.outcome.ends(check.low, check.high)  # larger is better
+    if low > 0:
         return "agrees"
-    if check.high < 0:
+    if high < 0:
         return "contradicts"
-    return "leans with it" if check.advantage > 0 else "leans against it"
+    better = check.outcome.shown(check.advantage) > 0
+    return "leans with it" if better else "leans against it"
 
 
 def _facts(

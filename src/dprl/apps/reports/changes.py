@@ -45,6 +45,7 @@ from dprl.evidence.decision_points import TOLERANCE
 from dprl.evidence.propensity import EQUAL
 from dprl.logs.censoring import from_cut_on, treat_cut
 from dprl.logs.log import CUT, Label, Log
+from dprl.logs.outcome import UNDECLARED, Outcome
 from dprl.logs.overlap import cannot_tell, seen
 from dprl.logs.returns import returns
 from dprl.logs.source import DROPS, UNRELATED, WEIGHED, check_claim
@@ -82,6 +83,7 @@ class Check:
         low: Lower end of the approximate 95 % interval of the advantage; None where a side has only
             one return, or all returns are equal.
         high: Upper end of the same interval.
+        outcome: What the returns are; numbers are in its direction.
     """
 
     took: int
@@ -91,6 +93,7 @@ class Check:
     advantage: float | None
     low: float | None
     high: float | None
+    outcome: Outcome = UNDECLARED
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,7 @@ class Sure:
         low: Lower end of its 95 % interval, for this change alone; None where there is none.
         high: Upper end of the same interval.
         episodes: Number of trajectories that contain the suggestion in this situation.
+        falls: Whether less of the outcome is better.
     """
 
     where: str
@@ -112,6 +116,14 @@ class Sure:
     low: float | None
     high: float | None
     episodes: int
+    falls: bool = False
+
+    @property
+    def sure(self) -> bool:
+        """Whether the interval lies on the better side of 0."""
+        if self.low is None or self.high is None:
+            return False
+        return self.high < 0 if self.falls else self.low > 0
 
 
 @dataclass(frozen=True)
@@ -155,6 +167,7 @@ class Change:
         rule: What is on record about the rule that makes the change; None where no rule does. It
             takes the place of the numbers in training.
         avoid: The label of the action to avoid, where that is what it suggests; else None.
+        falls: Whether less of the outcome is better.
     """
 
     key: str
@@ -186,6 +199,7 @@ class Change:
     deferred: float = 0.0
     beyond: bool = False
     avoid: Label | None = None
+    falls: bool = False
 
     def took(self, log: Log, rows: Ints) -> NDArray[np.bool_]:
         """bool: whether the steps `rows` of a log did as it suggests."""
@@ -214,11 +228,19 @@ class Change:
 
     @property
     def below(self) -> bool:
-        """Whether the plan's value of the suggestion lies below usual practice."""
+        """Whether the plan's value of the suggestion is worse than usual practice."""
         if self.planned is None:
             return False
         size = max(abs(self.planned), abs(self.value_usual))
-        return self.value_usual - self.planned > TOLERANCE * size
+        short = self.value_usual - self.planned
+        return (-short if self.falls else short) > TOLERANCE * size
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether the interval at first visits lies on the worse side of 0."""
+        if self.low is None or self.high is None:
+            return False
+        return self.low > 0 if self.falls else self.high < 0
 
 
 @dataclass(frozen=True)
@@ -576,7 +598,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
                 weighed=WEIGHED,
             )
         )
-    G = returns(settled, gamma)
+    G = log.outcome.shown(returns(settled, gamma))
     states, row = _states(policy, settled)
     here = policy.at(states)
     situations = _situations(policy, settled, here)
@@ -626,7 +648,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         took_at=done,
         _rows={changes[i].key: rows[i] for i in order},
         # Weights are for means; a single case is shown with what was seen of it.
-        _G=returns(log, gamma) if cut == "ipcw" else G,
+        _G=log.outcome.shown(returns(log, gamma)) if cut == "ipcw" else G,
     )
 
 
@@ -634,8 +656,10 @@ def _place(change: Change) -> tuple[float, int]:
     """Sort key of a change: the highest lower end first, then the most steps; rules as asked."""
     if change.rule is not None:
         return (change.rule.number, 0)
-    low = change.low if change.sure is None else change.sure.low
-    return (np.inf if low is None else -low, -change.steps)
+    ends = change if change.sure is None else change.sure
+    if ends.low is None or ends.high is None:
+        return (np.inf, -change.steps)
+    return (ends.high if change.falls else -ends.low, -change.steps)
 
 
 def _states(policy: DeferringPolicy, log: Log) -> tuple[Any, Ints]:
@@ -684,7 +708,8 @@ def _change(
         purity=one.purity,
         confirmed=one.confirmed,
         deferred=one.deferred,
-        check=_check(log, compared, named, G, avoid is not None),
+        check=replace(_check(log, compared, named, G, avoid is not None), outcome=log.outcome),
+        falls=log.outcome.falls,
         avoid=avoid,
         sure=_sure(one.here, one.s, sure_in),
         rule=None if ruled is None else record_of(ruled, one.s),
@@ -723,7 +748,9 @@ def _sure(here: Decisions, s: int, where: str) -> Sure | None:
     a = int(here.choice[s])
     low, high = (_number(end[s, a]) for end in here.estimates.interval(here.n, LEVEL))
     advantage, se = (float(x[s, a]) for x in (here.estimates.advantage, here.estimates.se))
-    return Sure(where, advantage, se, low, high, int(here.n[s, a]))
+    outcome = here.terms.measured
+    ends = outcome.ends(low, high)
+    return Sure(where, outcome.shown(advantage), se, *ends, int(here.n[s, a]), outcome.falls)
 
 
 def _number(value: float) -> float | None:

@@ -457,7 +457,8 @@ class Answers:
             },
         }
         if policy.stated:
-            facts |= {"gain": policy.gain, "stated": policy.stated}
+            gain = getattr(policy, "gain_shown", policy.gain)
+            facts |= {"gain": gain, "stated": policy.stated}
         if self.columns and not self.rows.plain:
             facts["columns"] = {
                 name: list(column.labels) or None for name, column in self.columns.items()

@@ -83,6 +83,12 @@ def site_evidence(
 
 def whole_evidence(log: Log, schema: SiteSchema) -> SiteEvidence:
     """All that a log says, with nothing suppressed, before it is that of a site."""
+    if log.facts.outcome.falls:
+        raise ParameterError(
+            "sites count outcomes of which more is better, and in this log less is.",
+            log.facts.outcome.words(),
+            "Give every site a column with the sign changed, and read the logs without better.",
+        )
     log = in_schema(log, schema)
     settled = treat_cut(log, schema.gamma, schema.cut, reads="returns").gathered()
     whole, _ = count(settled, schema.gamma)

@@ -90,6 +90,7 @@ from dprl.learners.rules.whole import Steps, with_past
 from dprl.logs.censoring import treat_cut
 from dprl.logs.encoding.encoder import filled
 from dprl.logs.log import Log, check_log, deal
+from dprl.logs.outcome import Outcome
 from dprl.logs.source import check_claim
 from dprl.policies.base import provenance_of
 from dprl.policies.rules.policy import RulePolicy
@@ -361,8 +362,9 @@ class Work:
             actions=self.log.actions,
             parameters=learner.settings(),
             provenance=provenance_of(
-                log, self.log, notes=_notes(learner, best, everyone), ranges=_ranges(self.log),
-                rules=facts, probabilities=everyone.source, quantiles=feature_quantiles(self.log),
+                log, self.log, notes=_notes(learner, best, everyone, log.outcome),
+                ranges=_ranges(self.log), rules=facts, probabilities=everyone.source,
+                quantiles=feature_quantiles(self.log),
             ),
             feature_names=self.log.feature_names,
             rules=tuple(best.claims.issued),
@@ -471,7 +473,7 @@ class Work:
         return _Division(EVERYONE, search, [], claims, doubted, len(proposals))
 
 
-def _notes(learner: Rules, best: _Division, nuisances: Nuisances) -> list[str]:
+def _notes(learner: Rules, best: _Division, nuisances: Nuisances, outcome: Outcome) -> list[str]:
     """What must be known about the rules, in sentences."""
     claims, search = best.claims, best.search
     notes = [
@@ -522,13 +524,13 @@ def _notes(learner: Rules, best: _Division, nuisances: Nuisances) -> list[str]:
             )
         )
     if claims.issued:
-        notes.append(_followed(claims.whole))
+        notes.append(_followed(claims.whole, outcome))
     elif claims.passed:
-        notes.append(_only_alone(claims))
+        notes.append(_only_alone(claims, outcome))
     return [*notes, *nuisances.notes]
 
 
-def _followed(whole: dict[str, Any]) -> str:
+def _followed(whole: dict[str, Any], outcome: Outcome) -> str:
     """How much would change, and whether anybody did what all rules together say."""
     return sentences(
         say(
@@ -536,7 +538,7 @@ def _followed(whole: dict[str, Any]) -> str:
             "brings alone, that would be {x:+.3g} an episode, but followed together they change "
             "which states are met.",
             p=100 * whole["changed"],
-            x=whole["sum"],
+            x=outcome.shown(whole["sum"]),
         ),
         say_many(
             "Of {n:,} episode of the certifying half that comes to a suggestion, {k:,} took every "
@@ -549,7 +551,7 @@ def _followed(whole: dict[str, Any]) -> str:
     )
 
 
-def _only_alone(claims: Claims) -> str:
+def _only_alone(claims: Claims, outcome: Outcome) -> str:
     """Why rules that pass by themselves are not issued."""
     whole = claims.whole
     passed = say_many(
@@ -558,14 +560,16 @@ def _only_alone(claims: Claims) -> str:
         claims.passed,
     )
     if whole["sound"] and whole["low"] is not None:
+        low, high = outcome.ends(whole["low"], whole["high"])
         return sentences(
             passed,
             say(
                 "None is issued: followed at every decision they bring {gain:+.3g} an episode over "
-                "usual practice ({low:+.3g} to {high:+.3g}), which is not surely above 0.",
-                gain=whole["gain"],
-                low=whole["low"],
-                high=whole["high"],
+                "usual practice ({low:+.3g} to {high:+.3g}), which is not surely {more}.",
+                gain=outcome.shown(whole["gain"]),
+                low=low,
+                high=high,
+                more=say("below 0") if outcome.falls else say("above 0"),
             ),
         )
     return sentences(

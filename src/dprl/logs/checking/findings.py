@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from dprl._core.table import many
+from dprl._core.table import SHORT, many
+from dprl._core.words import either, worded
 from dprl.errors import LogError
 from dprl.logs.encoding.gaps import gap_counts
 from dprl.logs.log import Log
@@ -194,11 +195,55 @@ class CheckResult:
     def _repr_html_(self) -> str:
         from dprl._core.table import in_notebook
 
-        head, counts, *_ = str(self).splitlines()
-        return in_notebook(head, [counts, *map(str, self.findings)])
+        *head, counts = self._head().splitlines()
+        return in_notebook(head[-1], [*head[:-1], counts, *map(str, self.findings)])
+
+    @property
+    def about(self) -> str:
+        """What the outcome is and which way is better, in a sentence; '' without a log."""
+        if self.log is None:
+            return ""
+        columns = self.log.facts.columns
+        return self.log.facts.outcome.words(str(columns.get("reward", "")))
+
+    def brief(self) -> list[str]:
+        """What is printed of it: as many findings as fit, the worst first, each whole."""
+        *head, counts = self._head().splitlines()
+        lines, left = [*head, counts], len(self.findings)
+        for finding in self.findings:
+            words = str(finding).splitlines()
+            if len(lines) + len(words) > SHORT - (left > 1):
+                break
+            lines, left = [*lines, *words], left - 1
+        if left == len(self.findings) > 0:  # the first alone is longer than that
+            lines += str(self.findings[0]).splitlines()[: SHORT - len(lines) - 1]
+        if not left:
+            return lines
+        how = either("check.details()", "--details")
+        return [
+            *lines,
+            worded("{n} in all: {how} shows them.", n=many(self.findings, "finding"), how=how),
+        ]
 
     def __str__(self) -> str:
-        head = repr(self.log) if self.log is not None else "No log could be read."
+        return "\n".join(self.brief())
+
+    def details(self) -> str:
+        """All findings, as text.
+
+        Returns:
+            The text.
+
+        Example:
+            >>> import dprl
+            >>> result = dprl.check(dprl.envs.risky_arms().sample(50, seed=0))
+            >>> result.details().splitlines()[1]
+            'Log: 50 episodes · 100 steps · 8 states · 10 actions'
+        """
+        return "\n".join([self._head(), *map(str, self.findings)])
+
+    def _head(self) -> str:
+        head = f"{self.about}\n{self.log!r}" if self.log is not None else "No log could be read."
         count = {k: sum(f.level == k for f in self.findings) for k in ("error", "warning", "note")}
         counts = " · ".join(f"{n} {k}{'s' * (n != 1)}" for k, n in count.items())
-        return "\n".join([head, counts, *map(str, self.findings)])
+        return f"{head}\n{counts}"

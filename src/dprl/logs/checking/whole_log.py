@@ -474,7 +474,7 @@ def doses(sums: LogSums) -> Finding | None:
 @log_rule
 def reward_range(sums: LogSums) -> Finding | None:
     """The smallest and largest reward."""
-    low, high = sums.rewards
+    low, high = sums.facts.outcome.ends(*sums.rewards)
     if low < high:
         return Finding("note", "reward_range", f"rewards run from {low:g} to {high:g}.")
     lengths_are_equal = sums.shortest == sums.facts.longest and not sums.facts.n_cut

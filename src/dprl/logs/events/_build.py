@@ -229,6 +229,7 @@ class Built:
             "state": [feature.name for feature in self.spec.features],
             "action": "action", "reward": "reward", "ended": "ended",
             **({"events": events} if events else {}),
+            **self.spec.outcome.declared,
         }  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:

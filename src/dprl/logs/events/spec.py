@@ -19,6 +19,7 @@ from typing import Any
 
 from dprl._core.checks import is_number
 from dprl.errors import LogError, ParameterError
+from dprl.logs.outcome import Outcome
 
 # --- Kinds of values in a spec: what each key may hold, and errors that name the line of the TOML
 
@@ -507,6 +508,7 @@ class Spec(Keys):
         ends: Events that end an episode. Default none.
         intervals: Start and stop rows that become rows with an end. Default none.
         source: Where the events are. Default `Source()`.
+        outcome: What the rewards add up to, its unit, and which way is better. Default: not said.
         lines: Where each key stands in a TOML file, for messages; `read_spec` sets it.
 
     Raises:
@@ -533,6 +535,7 @@ class Spec(Keys):
     ends: tuple[End, ...] = option("parts", ())
     intervals: tuple[Interval, ...] = option("parts", ())
     source: Source = field(default_factory=Source)
+    outcome: Outcome = field(default_factory=Outcome)
     lines: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -545,7 +548,9 @@ class Spec(Keys):
 
 # --- `read_spec`: a spec from a TOML file; every error names the line
 
-TABLES = {"source": Source, "episodes": Episodes, "clock": Clock, "action": Action}
+TABLES = {
+    "source": Source, "outcome": Outcome, "episodes": Episodes, "clock": Clock, "action": Action,
+}  # fmt: skip
 LISTS = {"feature": Feature, "reward": Reward, "end": End, "interval": Interval}
 NESTED = {(Action, "part"): ("parts", Part), (Part, "choices"): ("choices", Choice)}
 """(class, key of the TOML) → (its field, the class of each item)."""
@@ -554,8 +559,9 @@ NESTED = {(Action, "part"): ("parts", Part), (Part, "choices"): ("choices", Choi
 def read_spec(path: str | os.PathLike[str]) -> Spec:
     r"""Read a spec from a TOML file.
 
-    The tables are [source], [episodes], [clock], [action] and, as often as needed, [[feature]],
-    [[action.part]], [[reward]], [[end]] and [[interval]]. Files that it names are relative to it.
+    The tables are [source], [outcome] (with name, unit and better), [episodes], [clock], [action]
+    and, as often as needed, [[feature]], [[action.part]], [[reward]], [[end]] and [[interval]].
+    Files that it names are relative to it.
 
     Args:
         path: The TOML file.

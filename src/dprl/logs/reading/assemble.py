@@ -27,6 +27,7 @@ from dprl.logs.encoding.doses import column_label
 from dprl.logs.encoding.gaps import GONE, label_taken, refuse_medians, whole_numbers
 from dprl.logs.follow_up import follow, lost_by, lost_finding
 from dprl.logs.log import Label, Log
+from dprl.logs.outcome import Outcome
 from dprl.logs.reading.also import Also
 from dprl.logs.reading.columns import Coded, Columns, blocks, is_large
 from dprl.logs.reading.options import Reading
@@ -299,7 +300,7 @@ def log_of(c: Columns, order: NDArray[Any] | None) -> Log:
     return Log(
         starts=np.append(starts, c.n),
         action=_moved(action.codes, order, own_codes),
-        reward=_plain_zeros(_moved(c.reward, order, c.fresh)),
+        reward=_plain_zeros(Outcome.of(c.names).shown(_moved(c.reward, order, c.fresh))),
         actions=action.labels,
         state=None if state is None else _moved(state.codes, order, own_codes),
         states=() if state is None else state.labels,

@@ -13,7 +13,7 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from dprl.logs.roles import ROLES, by_role, takes_roles
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dprl.logs.encoding.gaps import Missing
     from dprl.logs.follow_up import Window
     from dprl.logs.log import Label
+    from dprl.logs.outcome import Outcome
     from dprl.logs.reading.text import Text
 
 
@@ -83,6 +84,14 @@ class Reading:
             or text such as "10 steps", "72 units" (of a time column of numbers) or "30 days" (of
             dates). Later rows are left out, returns are of what remains, and an episode that was
             cut later is not cut any more. Default None: to its end.
+        outcome: What the rewards are, in words: "CD4 count at week 20". Default "": the name of
+            their column.
+        unit: The unit of the outcome: "cells/mm³". Default "": none is shown.
+        better: Which way is better: "higher" or "lower". With "lower", rewards change their sign
+            once, when the log is made, so that everything is computed with "larger is better"
+            (`log.reward` too); whatever is shown is in the direction and the unit of the table,
+            and so are ranges that are given. Default "": higher, which is said; a column whose name
+            sounds like a harm (deaths, costs, length of stay) is refused until this is given.
         states: The state labels that may occur; any other is an error. Default None: all that
             occur.
         actions: The action labels that may occur; any other is an error. Default None: all that
@@ -190,6 +199,27 @@ class Reading:
             kept=True,
         ),
     )
+    outcome: str = field(
+        default="",
+        metadata=_option(
+            "word",
+            "What the rewards are, in words, such as 'CD4 count at week 20'. A policy keeps it.",
+            kept=True,
+        ),
+    )
+    unit: str = field(
+        default="",
+        metadata=_option("word", "The unit of the outcome. A policy keeps it.", kept=True),
+    )
+    better: str = field(
+        default="",
+        metadata=_option(
+            "word",
+            "Which outcome is the better one: higher (assumed where nobody says it) or lower. "
+            "Everything that is shown is in the direction of the table. A policy keeps it.",
+            kept=True,
+        ),
+    )
     states: Sequence[Label] | None = None
     actions: Sequence[Label] | None = None
     reward_range: tuple[float, float] | None = None
@@ -197,11 +227,13 @@ class Reading:
     def __post_init__(self) -> None:
         from dprl.logs.checking.rows import check_events  # the command line has these fields too,
         from dprl.logs.encoding.gaps import missing_words  # and shows its help without arrays
+        from dprl.logs.outcome import refuse_harm
 
         object.__setattr__(self, "categorical", tuple(self.categorical or ()))
         object.__setattr__(self, "events", check_events(self.events))
         if isinstance(self.missing, str):
             missing_words(self.missing, {})  # refused before a file is opened
+        refuse_harm(self.declared_outcome, self.columns.get("reward"))
         _ = self.text, self.window
 
     @classmethod
@@ -209,6 +241,13 @@ class Reading:
         """The reading that the arguments of a call ask for; other arguments are left alone."""
         own = {f.name: given[f.name] for f in fields(cls) if f.name in given}
         return cls(**{**own, "columns": by_role(given)})
+
+    @functools.cached_property
+    def declared_outcome(self) -> Outcome:
+        """What the rewards are, and which way is better."""
+        from dprl.logs.outcome import Outcome
+
+        return Outcome(self.outcome or "", self.unit or "", cast("Any", self.better or ""))
 
     @functools.cached_property
     def text(self) -> Text:
@@ -236,6 +275,7 @@ class Reading:
 
         words = missing_words(self.missing, names)
         named: dict[str, Any] = {"events": list(self.events)} if self.events else {}
+        named |= self.declared_outcome.declared
         return {**names, **named, **({"missing": words} if words else {})}
 
 

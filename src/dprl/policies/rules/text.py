@@ -39,7 +39,7 @@ NOTE = say(
     "rules at once (large-sample),\nexcept for rules narrowed after looking. groups came there in "
     "the half that certified, groups_proposed\nin the half that proposed. gamma_star (Γ*): up to "
     "this factor an unrecorded cause may move the odds\nof the suggestion, the features being "
-    "equal, and low stays above the margin."
+    "equal, and the rule stays certified."
 )
 GATED = {
     "proved": (
@@ -79,6 +79,16 @@ def decisions_of(policy: RulePolicy) -> Decisions:
         pi=pi_of(choice, len(actions)), terms=policy.terms,
         reasons=np.array([_reason(policy, r) for r in range(len(rules))], object), **parts,
     )  # fmt: skip
+
+
+def shown(policy: RulePolicy, rule: Rule) -> dict[str, Any]:
+    """What is on record about a rule, in the direction of the outcome."""
+    outcome = policy.terms.measured
+    facts = outcome.facts(rule.facts)
+    if outcome.falls and facts.get("returns"):
+        mean, low, high = map(outcome.shown, facts["returns"])
+        facts["returns"] = [mean, high, low]
+    return facts
 
 
 def where(policy: RulePolicy, r: int) -> str:
@@ -138,15 +148,17 @@ def rule_sentence(policy: RulePolicy, r: int) -> str:
 
 def _brought(policy: RulePolicy, rule: Rule) -> str:
     """What a rule brought for large samples, and what is proved of it where it has a proof."""
-    parts = [interval_words(rule.facts, delta_of(policy))]
+    parts = [interval_words(shown(policy, rule), delta_of(policy))]
+    outcome = policy.terms.measured
     grade = None if policy.certificate is None else policy.certificate.grade
     low = None if grade is None else rule.facts.get(GATED[grade][0][0])
     if low is not None:
         parts.append(
             say(
-                "{grade} at first decisions there: at least {low:+.3g} over doing otherwise",
+                "{grade} at first decisions there: {at_least} {low:+.3g} over doing otherwise",
                 grade=word(str(grade)),
-                low=down(low),
+                at_least=outcome.at_least,
+                low=outcome.shown(down(low)),
             )
         )
     if rule.facts.get("gamma_star") is not None:
@@ -160,7 +172,7 @@ def record(policy: RulePolicy, rule: Rule) -> str:
     facts = [] if share is None else [f"usually done there is {usual} ({100 * share:.0f} %)"]
     if split_of(rule.facts):
         facts = [split_of(rule.facts)]
-    facts += evidence_words(rule.facts, policy.terms.counted)
+    facts += evidence_words(shown(policy, rule), policy.terms.counted)
     brought = _brought(policy, rule)
     return joined("; ", [*facts, brought] if brought else facts)
 
@@ -239,8 +251,10 @@ def rule_table(policy: RulePolicy, which: Bools, what: str) -> Table:
     more: tuple[tuple[str, ...], str] = ((), "")
     if policy.certificate is not None:
         more = GATED[policy.certificate.grade]
+        if policy.terms.measured.falls:
+            more = more[0], more[1].replace("_low", "_high").replace("at least", "at most")
     on_record = (*ON_RECORD, *more[0])
-    return Table(
+    table = Table(
         {
             "rule": [r + 1 for r in rows],
             "where": [where(policy, r) for r in rows],
@@ -255,7 +269,9 @@ def rule_table(policy: RulePolicy, which: Bools, what: str) -> Table:
         caption=many(rows, what),
         note=NOTE + more[1] if rows else "",
         identifiers=frozenset({"rule", "where", "usual", "suggested", "imbalance_of"}),
+        first=("rule", "where", "suggested", "usual", "advantage", "low", "high", "groups"),
     )
+    return policy.terms.measured.table(table)
 
 
 def worth(policy: RulePolicy) -> Table:
@@ -280,7 +296,7 @@ def worth(policy: RulePolicy) -> Table:
         })  # fmt: skip
     names = ("rule", "where", "suggested", "share", "changes", "per change", "changes in all",
              "brings in all")  # fmt: skip
-    return Table(
+    table = Table(
         {name: [line[name] for line in lines] for name in names},
         caption=say("What the rules bring, one change at a time"),
         note=say(
@@ -290,6 +306,7 @@ def worth(policy: RulePolicy) -> Table:
         ),
         identifiers=frozenset({"rule", "where", "suggested"}),
     )
+    return policy.terms.measured.table(table, ("per change", "brings in all"))
 
 
 def bands(policy: RulePolicy) -> list[dict[str, Any]]:
@@ -299,10 +316,11 @@ def bands(policy: RulePolicy) -> list[dict[str, Any]]:
             "sentence": joined(": ", rule_parts(policy, r)),
             "silent": rule.silent,
             "narrowed": rule.narrowed,
-            "evidence": joined("; ", evidence_words(rule.facts, policy.terms.counted)),
-            **{name: rule.facts.get(name) for name in ("advantage", "low", "high")},
+            "evidence": joined("; ", evidence_words(facts, policy.terms.counted)),
+            **{name: facts.get(name) for name in ("advantage", "low", "high")},
         }
         for r, rule in enumerate(policy.rules)
+        for facts in [shown(policy, rule)]
     ]
 
 
@@ -392,12 +410,14 @@ def _of_the_whole(policy: RulePolicy) -> str:
     gain, low = whole.get("gain"), whole.get("low")
     if not isinstance(gain, int | float) or not isinstance(low, int | float) or low <= 0:
         return ""
+    outcome = policy.terms.measured
     return sentences(
         say(
-            "following these rules at every decision brings at least {low:+.3g} an episode over "
+            "following these rules at every decision brings {at_least} {low:+.3g} an episode over "
             "usual practice ({gain:+.3g} as estimated).",
-            low=low,
-            gain=gain,
+            at_least=outcome.at_least,
+            low=outcome.shown(low),
+            gain=outcome.shown(gain),
         ),
         ""
         if whole.get("exact")
@@ -415,7 +435,9 @@ def _each(policy: RulePolicy, covered: Sequence[int], delta: float, beside: bool
     grouped = [r for r in covered if r not in sure and _is_sure_together(facts[r - 1], delta)]
     if (not sure and not grouped) or (not beside and len(sure) + len(grouped) < len(covered)):
         return ""
-    more = say("{x} more", x=short_number(margin)) if margin else say("more")
+    more: str = policy.terms.measured.more
+    if margin:
+        more = say("{x} {more}", x=short_number(margin), more=more)
     parts = []
     if sure:
         others = say(" that was not narrowed") if _narrowed(policy) else ""
@@ -640,7 +662,8 @@ class RuleRecord:
 
 def record_of(policy: RulePolicy, r: int) -> RuleRecord:
     """What pages show of rule number r, from 0."""
-    rule, facts, delta = policy.rules[r], policy.rules[r].facts, delta_of(policy)
+    rule, delta = policy.rules[r], delta_of(policy)
+    facts = shown(policy, rule)
     balance, returns = facts.get("balance"), facts.get("returns")
     return RuleRecord(
         number=r + 1,
@@ -713,7 +736,7 @@ def not_issued(policy: RulePolicy) -> Table:
     before = {str(rule.facts.get("narrowed_from")) for rule in policy.rules if rule.narrowed}
     rules = [r for r in _tested(policy) if _key(r) not in issued and r.words not in before]
     rules.sort(key=lambda rule: -_low(rule))
-    return Table(
+    table = Table(
         {
             "where": [rule.words for rule in rules],
             "suggested": [rule.says for rule in rules],
@@ -724,6 +747,7 @@ def not_issued(policy: RulePolicy) -> Table:
         note=REJECTED_NOTE,
         identifiers=frozenset({"where", "suggested", "why"}),
     )
+    return policy.terms.measured.table(table)
 
 
 def _tested(policy: RulePolicy) -> tuple[Rule, ...]:
@@ -770,8 +794,11 @@ def facts_of_rules(policy: RulePolicy) -> dict[str, Any]:
         policy: A policy of `dprl.Rules`.
     """
     record = policy.provenance["rules"]
+    rules = json.loads(policy.to_json_rules())
+    for written, rule in zip(rules["rules"], policy.rules, strict=True):
+        written["facts"] = shown(policy, rule)
     return {
-        "rules": json.loads(policy.to_json_rules()),
+        "rules": rules,
         "stated": policy.stated,
         "notes": policy.provenance["notes"],
         "worth": policy.worth().to_dicts(),

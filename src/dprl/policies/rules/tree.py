@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from dprl._core import plot
 from dprl._core.html.catalogue import Words, speak
 from dprl._core.words import say, sentences
 from dprl.policies.rules.rule import Condition
-from dprl.policies.rules.text import rule_parts
+from dprl.policies.rules.text import rule_parts, shown
 
 if TYPE_CHECKING:
     from dprl.policies.rules.policy import RulePolicy
@@ -163,7 +163,8 @@ def _leaf(policy: RulePolicy, r: int, suggested: Sequence[Any], t: Words) -> dic
         return {"lines": _wrapped(words), "words": words, "colour": -1}
     words = t.plain("{n}. {suggested}", n=str(r + 1), suggested=str(rule.suggested))
     lines = _wrapped(words, LINES - 1)
-    advantage, low, high = (rule.facts.get(name) for name in ("advantage", "low", "high"))
+    facts = shown(policy, rule)
+    advantage, low, high = (facts.get(name) for name in ("advantage", "low", "high"))
     if advantage is not None:
         ends = ""
         if low is not None and high is not None:
@@ -258,7 +259,9 @@ def _draw_bands(policy: RulePolicy, axis: Any) -> Any:
             axis = plot.grid(1, 1, width=7.5, height=height)[1][0, 0]
         for r in range(0, len(words), 2):
             axis.axhspan(r - 0.5, r + 0.5, color=DARK_BAND, zorder=0, linewidth=0)
-        measured = [_draw_rule(axis, r, rule) for r, rule in enumerate(policy.rules)]
+        measured = [
+            _draw_rule(axis, r, rule, shown(policy, rule)) for r, rule in enumerate(policy.rules)
+        ]
         axis.set_yticks(range(len(words)), words, ha="left")
         axis.tick_params(axis="y", length=0, pad=8 + 5.2 * max(map(_longest, words)))
         silent = [*(rule.silent for rule in policy.rules), False]
@@ -277,9 +280,9 @@ def _draw_bands(policy: RulePolicy, axis: Any) -> Any:
         return axis
 
 
-def _draw_rule(axis: Any, r: int, rule: Any) -> bool:
+def _draw_rule(axis: Any, r: int, rule: Any, facts: Mapping[str, Any]) -> bool:
     """Draw what a rule brought; False where that is not on record."""
-    advantage, low, high = (rule.facts.get(name) for name in ("advantage", "low", "high"))
+    advantage, low, high = (facts.get(name) for name in ("advantage", "low", "high"))
     if advantage is None:
         return False
     color = SILENT if rule.silent else INK

@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 
 from dprl._core.disk import refuse_overwrite
 from dprl._core.table import form, many
-from dprl.apps.cli.console import command, head, progress, show, told, warned
+from dprl.apps.cli.console import command, head, in_options, progress, show, told, warned
 from dprl.apps.cli.learning import FitOptions, check_cluster, taken_by_fit
 from dprl.apps.cli.options import (
     Cluster,
@@ -22,7 +22,6 @@ from dprl.apps.cli.options import (
     ScanOptions,
     working_on,
 )
-from dprl.apps.cli.wording import in_options
 from dprl.errors import ParameterError
 
 # --- `dprl demo`: the main job from end to end, on data that the package makes itself

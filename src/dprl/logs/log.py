@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dprl._core.arrays import doubles
 from dprl._core.checks import check_number
-from dprl._core.table import Table, in_notebook, many
+from dprl._core.table import Table, first_few, in_notebook, many
 from dprl._core.words import api, either, option, worded
 from dprl.errors import LogError, ParameterError
 from dprl.logs.reading.times import charted
@@ -73,9 +73,7 @@ def log_shown(log: Log) -> str:
     if log.n_steps:
         lines.append(f"Rewards from {log.reward.min():g} to {log.reward.max():g}.")
     if log.feature_names:
-        named = ", ".join(log.feature_names[:SHOWN])
-        more = len(log.feature_names) - SHOWN
-        lines.append(f"Features: {named}{f' and {more} more' if more > 0 else ''}.")
+        lines.append(f"Features: {first_few(log.feature_names, SHOWN)}.")
     return in_notebook(repr(log), lines, [actions])
 
 

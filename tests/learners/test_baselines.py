@@ -141,7 +141,7 @@ def test_spibb_without_a_free_action_is_the_behaviour_to_the_bit():
     pi_b, Q = rng.dirichlet(np.ones(5), 100), rng.normal(size=(100, 5))
     none = np.zeros(Q.shape, bool)
     assert np.array_equal(spibb._cap(pi_b, none)(Q), pi_b)
-    assert np.array_equal(spibb._keep(pi_b, none)(Q), pi_b)
+    assert np.array_equal(spibb.keep_rare(Q, none, pi_b, 0.0), pi_b)
 
 
 # -- Soft-SPIBB ------------------------------------------------------------------------------

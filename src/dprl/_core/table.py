@@ -48,6 +48,26 @@ def many(n: int | Sized, one: str, other: str = "") -> str:
     return f"{n:,} {form(n, one, other or f'{one}s')}"
 
 
+def first_few(
+    things: Iterable[Any], most: int, more: str = " and {n:,} more", between: str = ", "
+) -> str:
+    """The first of some things, and how many more there are.
+
+    Args:
+        things: The things.
+        most: How many of them are named at most.
+        more: What is said of the others, where there are any: {n} of them.
+        between: What stands between two things.
+
+    Example:
+        >>> first_few("abcd", 4), first_few("abcd", 2), first_few("abcd", 3, ", …")
+        ('a, b, c, d', 'a, b and 2 more', 'a, b, c, …')
+    """
+    words = [str(thing) for thing in things]
+    rest = len(words) - most
+    return between.join(words[:most]) + (more.format(n=rest) if rest > 0 else "")
+
+
 # --- Table: a few rows for people, as text, HTML, dicts, JSON or any dataframe
 
 MOST_COLUMNS = 8

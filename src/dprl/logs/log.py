@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dprl._core.arrays import doubles
 from dprl._core.checks import check_number
-from dprl._core.table import Table, in_notebook, many
+from dprl._core.table import Table, first_few, in_notebook, many
 from dprl._core.words import api, either, option, worded
 from dprl.errors import LogError, ParameterError
 from dprl.logs.outcome import Outcome
@@ -75,9 +75,7 @@ def log_shown(log: Log) -> str:
         low, high = log.outcome.ends(log.reward.min(), log.reward.max())
         lines.append(f"Rewards from {low:g} to {high:g}.")
     if log.feature_names:
-        named = ", ".join(log.feature_names[:SHOWN])
-        more = len(log.feature_names) - SHOWN
-        lines.append(f"Features: {named}{f' and {more} more' if more > 0 else ''}.")
+        lines.append(f"Features: {first_few(log.feature_names, SHOWN)}.")
     return in_notebook(repr(log), lines, [actions])
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dprl._core.archive import Archive, Arrays
 from dprl._core.arrays import Floats
 from dprl._core.optional import Registry
-from dprl._core.table import to_json_value
+from dprl._core.table import first_few, to_json_value
 from dprl._core.version import __version__
 from dprl._core.words import argument, option, worded
 from dprl.errors import PolicyError
@@ -250,8 +250,8 @@ class PolicyFields:
     def _repr_html_(self) -> str:
         from dprl._core.table import in_notebook
 
-        actions = ", ".join(map(str, self.actions[:12])) + ", …" * (len(self.actions) > 12)
-        return in_notebook(repr(self).strip("<>"), [f"Actions: {actions}.", *self.stated])
+        actions = f"Actions: {first_few(self.actions, 12, ', …')}."
+        return in_notebook(repr(self).strip("<>"), [actions, *self.stated])
 
     def _refuse(self, what: str) -> None:
         raise PolicyError(f"a policy cannot be made of these parts: {what}.")

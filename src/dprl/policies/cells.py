@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.table import Table
+from dprl._core.table import Table, first_few
 from dprl._core.words import joined, say
 from dprl.logs.encoding.encoder import encoded_by
 from dprl.logs.encoding.features import plain_features
@@ -372,8 +372,7 @@ class CellPolicy(Tabled):
                 f"{name} = {row[own] if isinstance(row[own], str) else f'{row[own]:.4g}'}"
                 for name, own in names.items()
             ]
-            more = f" and {len(near) - 4} more" if len(near) > 4 else ""
-            return f"cell {row['state']}: around {', '.join(near[:4])}{more}"
+            return f"cell {row['state']}: around {first_few(near, 4)}"
 
         steps = self.steps.tolist()
         return [{**r, "where": words(r), "steps": steps[r["state"]]} for r in self.changes()]

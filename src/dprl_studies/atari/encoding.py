@@ -18,9 +18,7 @@ those from which a policy is learned: fit the encoder on some games and learn fr
 
 from __future__ import annotations
 
-import functools
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,14 +39,11 @@ from dprl_studies.atari.games import optional
 from dprl_studies.atari.networks import (
     CHUNK,
     Arrays,
+    Network,
     convolved,
     dense,
-    digest_of,
     first_weights,
-    on_torch,
-    read_arrays,
     shapes,
-    write_arrays,
 )
 
 # --- The representation: sixteen numbers for what is on the screen
@@ -80,7 +75,7 @@ def embedded(torch: Any, w: Mapping[str, Any], seen: Any, n_actions: int) -> Any
 
 
 @dataclass(frozen=True, eq=False)
-class Encoder:
+class Encoder(Network):
     """A network that turns a picture into a state of 16 features; immutable.
 
     Attributes:
@@ -101,9 +96,6 @@ class Encoder:
         2
     """
 
-    weights: Mapping[str, NDArray[np.float32]]
-    about: Mapping[str, Any]
-
     def __post_init__(self) -> None:
         A = len(np.asarray(self.weights.get("norm.bias", ()))) // SIZE
         wanted = {
@@ -119,69 +111,6 @@ class Encoder:
     def n_actions(self) -> int:
         """Number of actions A."""
         return len(self.weights["norm.bias"]) // SIZE
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Encoder:
-        """Read an encoder from a file.
-
-        Args:
-            path: An npz file that `save` wrote.
-
-        Returns:
-            The encoder.
-
-        Raises:
-            PolicyError: There is no such file, or it holds no encoder.
-
-        Example:
-            >>> weights = first_weights(np.random.default_rng(0), {"e1": 512, "e2": 32})
-            >>> one, mean = np.ones(32, np.float32), np.zeros((84, 84), np.float32)
-            >>> weights |= {"norm.weight": one, "norm.bias": 0 * one}
-            >>> weights |= {"mean": mean, "deviation": one[0]}
-            >>> encoder = Encoder(weights, {"objective": "return"})
-            >>> encoder.save("encoder.npz")
-            >>> Encoder.load("encoder.npz").about["objective"]
-            'return'
-        """
-        return cls(*read_arrays(path))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the encoder to a file; an old file is replaced only when the new one is complete.
-
-        Args:
-            path: The npz file.
-
-        Example:
-            >>> weights = first_weights(np.random.default_rng(0), {"e1": 512, "e2": 32})
-            >>> one, mean = np.ones(32, np.float32), np.zeros((84, 84), np.float32)
-            >>> weights |= {"norm.weight": one, "norm.bias": 0 * one}
-            >>> weights |= {"mean": mean, "deviation": one[0]}
-            >>> encoder = Encoder(weights, {"objective": "return"})
-            >>> encoder.save("encoder.npz")
-        """
-        write_arrays(path, dict(self.weights), self.about)
-
-    def digest(self) -> str:
-        """The SHA-256 of the weights.
-
-        Returns:
-            64 hexadecimal digits.
-
-        Example:
-            >>> weights = first_weights(np.random.default_rng(0), {"e1": 512, "e2": 32})
-            >>> one, mean = np.ones(32, np.float32), np.zeros((84, 84), np.float32)
-            >>> weights |= {"norm.weight": one, "norm.bias": 0 * one}
-            >>> weights |= {"mean": mean, "deviation": one[0]}
-            >>> encoder = Encoder(weights, {"objective": "return"})
-            >>> len(encoder.digest())
-            64
-        """
-        return digest_of(self.weights)
-
-    @functools.cached_property
-    def _ready(self) -> tuple[Any, dict[str, Any]]:
-        """The module torch and the weights as tensors, made once."""
-        return on_torch(self.weights)
 
     def pairs(self, seen: NDArray[np.uint8]) -> NDArray[np.float64]:
         """The representation φ(s, a) of pictures, with each action; needs torch.
@@ -201,13 +130,9 @@ class Encoder:
             >>> encoder.pairs(np.zeros((3, 4, 84, 84), np.uint8)).shape  # doctest: +SKIP
             (3, 2, 16)
         """
-        torch, w = self._ready
+        torch, w = self.ready
         phi = np.empty((len(seen), self.n_actions, SIZE))
-        with torch.no_grad():
-            for i in range(0, len(seen), CHUNK):
-                x = torch.from_numpy(np.ascontiguousarray(seen[i : i + CHUNK]))
-                phi[i : i + CHUNK] = embedded(torch, w, x, self.n_actions).numpy()
-        return phi
+        return self.through(seen, phi, lambda x: embedded(torch, w, x, self.n_actions))
 
     def states(self, seen: NDArray[np.uint8]) -> NDArray[np.float64]:
         """The representation φ(s) of pictures, in which neighbours are searched; needs torch.

@@ -15,9 +15,9 @@ import hashlib
 import json
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,7 +99,7 @@ def convolved(torch: Any, w: Mapping[str, Any], x: Any) -> Any:
         Tensor (k, 3136).
 
     Example:
-        >>> torch, w = on_torch(QNetwork.random(3, seed=0).weights)  # doctest: +SKIP
+        >>> torch, w = QNetwork.random(3, seed=0).ready  # doctest: +SKIP
         >>> convolved(torch, w, torch.zeros((2, 4, 84, 84))).shape  # doctest: +SKIP
         torch.Size([2, 3136])
     """
@@ -123,7 +123,7 @@ def dense(torch: Any, w: Mapping[str, Any], name: str, x: Any) -> Any:
         Tensor (k, outputs).
 
     Example:
-        >>> torch, w = on_torch(QNetwork.random(3, seed=0).weights)  # doctest: +SKIP
+        >>> torch, w = QNetwork.random(3, seed=0).ready  # doctest: +SKIP
         >>> dense(torch, w, "f4", torch.zeros((2, 16))).shape  # doctest: +SKIP
         torch.Size([2, 3])
     """
@@ -139,7 +139,100 @@ def q_values(torch: Any, w: Mapping[str, Any], x: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class QNetwork:
+class Network:
+    """What the networks of the study share: weights, facts about them, and files of both.
+
+    Attributes:
+        weights: Name of a weight or bias → float32 array.
+        about: Facts about the network by name.
+    """
+
+    weights: Mapping[str, NDArray[np.float32]]
+    about: Mapping[str, Any]
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a network from a file.
+
+        Args:
+            path: An npz file that `save` wrote; 16-bit weights become 32-bit ones.
+
+        Returns:
+            The network.
+
+        Raises:
+            PolicyError: There is no such file, or it holds no network of this kind.
+
+        Example:
+            >>> QNetwork.random(3, seed=0).save("pong_expert.npz")
+            >>> QNetwork.load("pong_expert.npz").n_actions
+            3
+        """
+        arrays, about = read_arrays(path)
+        return cls({k: v.astype(np.float32) for k, v in arrays.items()}, about)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the network to a file; an old file is replaced only when the new one is complete.
+
+        Args:
+            path: The npz file.
+
+        Example:
+            >>> QNetwork.random(3, seed=0).save("pong_expert.npz")
+        """
+        write_arrays(path, dict(self.weights), self.about)
+
+    def digest(self) -> str:
+        """The SHA-256 of the weights; their order does not matter.
+
+        Returns:
+            64 hexadecimal digits.
+
+        Example:
+            >>> one, other = QNetwork.random(3, seed=0), QNetwork.random(3, seed=1)
+            >>> one.digest() == other.digest()
+            False
+        """
+        total = hashlib.sha256()
+        for name in sorted(self.weights):
+            total.update(name.encode() + np.ascontiguousarray(self.weights[name]).tobytes())
+        return total.hexdigest()
+
+    @functools.cached_property
+    def ready(self) -> tuple[Any, dict[str, Any]]:
+        """The module torch, set to one thread, and the weights as tensors; made once."""
+        torch = optional("torch", "torch")
+        torch.set_num_threads(1)
+        return torch, {k: torch.tensor(np.asarray(v)) for k, v in self.weights.items()}
+
+    def through(
+        self, seen: NDArray[np.uint8], out: NDArray[Any], run: Callable[[Any], Any]
+    ) -> NDArray[Any]:
+        """What `run` makes of pictures, which are given to it in chunks.
+
+        Args:
+            seen: uint8 (k, 4, 84, 84), the pictures.
+            out: An array (k, ...), to be filled.
+            run: A function: a tensor of some pictures → a tensor with a row for each of them.
+
+        Returns:
+            `out`.
+
+        Example:
+            >>> network, seen = QNetwork.random(3, seed=0), np.ones((2, 4, 84, 84), np.uint8)
+            >>> network.through(seen, np.zeros(2), lambda x: x[:, 0, 0, 0])  # doctest: +SKIP
+            array([1., 1.])
+        """
+        torch, _ = self.ready
+        with torch.no_grad():
+            for i in range(0, len(seen), CHUNK):
+                x = torch.from_numpy(np.ascontiguousarray(seen[i : i + CHUNK]))
+                out[i : i + CHUNK] = run(x).numpy()
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class QNetwork(Network):
     """A network that plays one game by taking the action with the highest value; immutable.
 
     Attributes:
@@ -154,9 +247,6 @@ class QNetwork:
         >>> network.n_actions, network.about["game"]
         (6, 'pong')
     """
-
-    weights: Mapping[str, NDArray[np.float32]]
-    about: Mapping[str, Any]
 
     def __post_init__(self) -> None:
         last = np.asarray(self.weights.get("f4.bias", np.zeros(0)))
@@ -195,56 +285,6 @@ class QNetwork:
         rng = np.random.default_rng(seed)
         return cls(first_weights(rng, {**HEAD, "f4": n_actions}), {"untrained": True, **about})
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> QNetwork:
-        """Read a network from a file.
-
-        Args:
-            path: An npz file that `save` wrote; 16-bit weights become 32-bit ones.
-
-        Returns:
-            The network.
-
-        Raises:
-            PolicyError: There is no such file, or it holds no Q-network.
-
-        Example:
-            >>> QNetwork.random(3, seed=0).save("pong_expert.npz")
-            >>> QNetwork.load("pong_expert.npz").n_actions
-            3
-        """
-        arrays, about = read_arrays(path)
-        return cls({k: v.astype(np.float32) for k, v in arrays.items()}, about)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the network to a file; an old file is replaced only when the new one is complete.
-
-        Args:
-            path: The npz file.
-
-        Example:
-            >>> QNetwork.random(3, seed=0).save("pong_expert.npz")
-        """
-        write_arrays(path, dict(self.weights), dict(self.about))
-
-    def digest(self) -> str:
-        """The SHA-256 of the weights.
-
-        Returns:
-            64 hexadecimal digits.
-
-        Example:
-            >>> one, other = QNetwork.random(3, seed=0), QNetwork.random(3, seed=1)
-            >>> one.digest() == other.digest()
-            False
-        """
-        return digest_of(self.weights)
-
-    @functools.cached_property
-    def _ready(self) -> tuple[Any, dict[str, Any]]:
-        """The module torch and the weights as tensors, made once."""
-        return on_torch(self.weights)
-
     def values(self, seen: NDArray[np.uint8]) -> NDArray[np.float32]:
         """The action values Q; needs torch.
 
@@ -259,13 +299,9 @@ class QNetwork:
             >>> network.values(np.zeros((2, 4, 84, 84), np.uint8)).shape  # doctest: +SKIP
             (2, 3)
         """
-        torch, w = self._ready
+        torch, w = self.ready
         Q = np.empty((len(seen), self.n_actions), np.float32)
-        with torch.no_grad():
-            for i in range(0, len(seen), CHUNK):
-                x = torch.from_numpy(np.ascontiguousarray(seen[i : i + CHUNK])).float() / 255
-                Q[i : i + CHUNK] = q_values(torch, w, x).numpy()
-        return Q
+        return self.through(seen, Q, lambda x: q_values(torch, w, x.float() / 255))
 
     def actions(self, seen: NDArray[np.uint8]) -> NDArray[np.int64]:
         """The action with the highest value; needs torch.
@@ -311,47 +347,6 @@ def write_arrays(
     save: Any = np.savez_compressed if packed else np.savez
     with replacing(path) as part, part.open("wb") as stream:
         save(stream, meta=text, **arrays)
-
-
-def digest_of(weights: Mapping[str, NDArray[Any]]) -> str:
-    """The SHA-256 of weights.
-
-    Args:
-        weights: The weights by name; their order does not matter.
-
-    Returns:
-        64 hexadecimal digits.
-
-    Example:
-        >>> len(digest_of({"x": np.zeros(2)}))
-        64
-    """
-    total = hashlib.sha256()
-    for name in sorted(weights):
-        total.update(name.encode() + np.ascontiguousarray(weights[name]).tobytes())
-    return total.hexdigest()
-
-
-def on_torch(weights: Mapping[str, NDArray[Any]]) -> tuple[Any, dict[str, Any]]:
-    """Import torch, set it to one thread, and make tensors of weights.
-
-    Args:
-        weights: The weights by name.
-
-    Returns:
-        The module torch, and the tensors by name.
-
-    Raises:
-        PackageError: torch is not installed.
-
-    Example:
-        >>> torch, tensors = on_torch({"x": np.zeros(2)})  # doctest: +SKIP
-        >>> tensors["x"]  # doctest: +SKIP
-        tensor([0., 0.], dtype=torch.float64)
-    """
-    torch = optional("torch", "torch")
-    torch.set_num_threads(1)
-    return torch, {k: torch.tensor(np.asarray(v)) for k, v in weights.items()}
 
 
 def read_arrays(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, Any]]:

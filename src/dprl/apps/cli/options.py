@@ -16,6 +16,7 @@ from cyclopts import App, Parameter, Token
 from cyclopts.config import Dict
 
 from dprl._core.database import connect
+from dprl._core.table import first_few
 from dprl.apps.cli.console import complain
 from dprl.apps.reports.intended_use import TABLE, check_use
 from dprl.errors import ParameterError
@@ -637,9 +638,7 @@ def _names(name: Any) -> list[str]:
 
 
 def _shown(name: Any) -> str:
-    names = _names(name)
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(map(repr, names[:3])) + more if names else "none"
+    return first_few(map(repr, _names(name)), 3) or "none"
 
 
 def _same(own: Any, in_settings: Any) -> bool:

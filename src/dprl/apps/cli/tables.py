@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from dprl._core.checks import Cut
 from dprl._core.disk import check_target, replacing
-from dprl._core.table import many
+from dprl._core.table import first_few, many
 from dprl.apps.cli.console import (
     caution,
     command,
@@ -238,8 +238,7 @@ def _check_names(given: dict[str, Any], columns: list[str]) -> None:
 
 
 def _listed(columns: list[str]) -> str:
-    more = f" and {len(columns) - SHOWN:,} more" if len(columns) > SHOWN else ""
-    return ", ".join(map(repr, columns[:SHOWN])) + more
+    return first_few(map(repr, columns), SHOWN)
 
 
 def _meaning(role: str) -> str:
@@ -289,10 +288,8 @@ def _toml(files: list[str], proposal: Proposal, written: dict[str, Any]) -> str:
             value = toml(proposal.columns[role.name])
             lines.append(f"{role.name} = {value}  # {_line(proposal.reasons[role.name])}")
         if others := proposal.candidates.get(role.name):
-            more = f" and {len(others) - SHOWN:,} more" if len(others) > SHOWN else ""
             also = "also " if role.name in proposal.columns else ""
-            names = ", ".join(map(_word, others[:SHOWN])) + more
-            lines.append(f"# {role.name} could {also}be: {names}")
+            lines.append(f"# {role.name} could {also}be: {first_few(map(_word, others), SHOWN)}")
     lines += [f"{name} = {toml(value)}" for name, value in written.items()]
     if proposal.zeros:
         word = f"{proposal.columns['reward']}=zero"

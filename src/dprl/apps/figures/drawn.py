@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dprl._core import plot
 from dprl._core.checks import check_whole
-from dprl._core.table import Table, many, to_json_value
+from dprl._core.table import Table, first_few, many, to_json_value
 from dprl.errors import PackageError, ParameterError
 from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._sensitivity import Sensitivity
@@ -309,9 +309,7 @@ def _named(rows: Sequence[dict[str, Any]], row: dict[str, Any]) -> str:
     if len(chances) < 2:
         return str(row["suggested"])
     largest = sorted(chances, key=lambda pair: -pair[0])
-    return ", ".join(f"{action} {100 * p:.0f} %" for p, action in largest[:3]) + (
-        ", …" if len(largest) > 3 else ""
-    )
+    return first_few((f"{action} {100 * p:.0f} %" for p, action in largest), 3, ", …")
 
 
 def _over_features(

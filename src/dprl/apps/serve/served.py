@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.table import first_few
 from dprl.apps.serve.answers import Answers
 from dprl.apps.serve.audit import check_ordinary
 from dprl.apps.serve.openapi import description
@@ -367,7 +368,7 @@ def _refuse_other_states(now: Answers, new: Answers) -> None:
     if asked != offered:
         raise PolicyError(
             "the new policy takes other states than the one that is served.",
-            f"{_short(asked)} now, {_short(offered)} in the file",
+            f"{first_few(asked, 5)} now, {first_few(offered, 5)} in the file",
             do,
         )
     for name, column in now.columns.items():
@@ -391,7 +392,3 @@ def _states(answers: Answers) -> tuple[str, ...]:
         return tuple(f"{c.name}{kinds.get(c.kind, '')}" for c in answers.columns.values())
     labels = answers.policy.space.states
     return (f"labels of type {type(labels[0]).__name__ if labels else 'str'}",)
-
-
-def _short(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

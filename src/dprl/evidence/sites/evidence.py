@@ -43,7 +43,7 @@ from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.checks import Cut, check_choice, check_gamma, check_range
 from dprl._core.disk import replacing
 from dprl._core.exact import COUNT, LIMIT, NOTHING, SQUARES, SUMS
-from dprl._core.table import many
+from dprl._core.table import first_few, many
 from dprl._core.version import __version__
 from dprl._core.words import api, either, option, say, worded
 from dprl.errors import DprlError, EvidenceError, ParameterError
@@ -75,8 +75,8 @@ def described(of: SiteEvidence) -> str:
         f"{sum(site['episodes'] for site in of.sites):,} episodes.",
         "",
         "What was fixed beforehand, by the schema:",
-        f"  states         {len(schema.states):,} labels: {_some(schema.states)}",
-        f"  actions        {len(schema.actions):,} labels: {_some(schema.actions)}",
+        f"  states         {len(schema.states):,} labels: {first_few(schema.states, 6, ', …')}",
+        f"  actions        {len(schema.actions):,} labels: {first_few(schema.actions, 6, ', …')}",
         f"  gamma          {schema.gamma:g}",
         f"  value_range    {_range(schema.value_range)}",
         f"  cut            {schema.cut or 'not said (cut episodes count as ended)'}",
@@ -191,10 +191,6 @@ def _ends(of: SiteEvidence, k: int) -> list[str]:
         "Returns were put into bins of at least k groups: a certificate has less power than that "
         "of a pooled log, and the smallest and largest return of a state are ends of bins."
     ]
-
-
-def _some(labels: tuple[Any, ...]) -> str:
-    return ", ".join(map(str, labels[:6])) + (", …" if len(labels) > 6 else "")
 
 
 def _range(ends: tuple[float, float] | None) -> str:

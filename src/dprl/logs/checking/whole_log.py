@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.table import form, many
+from dprl._core.table import first_few, form, many
 from dprl._core.words import api, either, option, worded
 from dprl.logs.checking.findings import Finding
 from dprl.logs.encoding.doses import column_label
@@ -47,6 +47,7 @@ EACH = 20
 RANGES = 256
 """The most ranges into which numbers are cut."""
 SHOWN = 4
+MORE = ", {n:,} more"
 
 
 class Telling(NamedTuple):
@@ -121,8 +122,7 @@ def fixed_actions(log: Log) -> Finding | None:
     if not (of_state or beside):
         return None
     several = [*of_state, *beside]
-    listed = [f"{name!r} ({result.right:.1%} of rows)" for name, result in several[:SHOWN]]
-    more = f", {len(several) - SHOWN:,} more" if len(several) > SHOWN else ""
+    listed = [f"{name!r} ({result.right:.1%} of rows)" for name, result in several]
     taken = column_label(log.columns.get("action", "action"))
     usual = several[0][1].usual
     one = len(several) == 1
@@ -145,15 +145,14 @@ def fixed_actions(log: Log) -> Finding | None:
         "warning",
         "fixed_actions",
         f"{'a column fixes' if one else f'{len(several):,} columns fix'} the action {taken!r}: "
-        f"{', '.join(listed)}{more} have the action that is usual at that value; the most frequent "
-        f"action alone has {usual:.1%}.",
+        f"{first_few(listed, SHOWN, MORE)} have the action that is usual at that value; the most "
+        f"frequent action alone has {usual:.1%}.",
         do=" ".join(advice),
     )
 
 
 def _names(columns: list[tuple[str, Telling]]) -> str:
-    more = f" and {len(columns) - SHOWN:,} more" if len(columns) > SHOWN else ""
-    return ", ".join(repr(name) for name, _ in columns[:SHOWN]) + more
+    return first_few((repr(name) for name, _ in columns), SHOWN)
 
 
 # --- Rules about a finished log; each rule is one small function, registered where it stands
@@ -458,15 +457,13 @@ def doses(sums: LogSums) -> Finding | None:
     edges = sums.facts.columns.get("action_bins")
     if not edges:
         return None
-    n = len(sums.facts.actions)
-    listed = [f"{sums.facts.actions[a]} ({sums.taken[a]:,} rows)" for a in range(min(n, 8))]
-    more = f", {n - 8:,} more" if n > 8 else ""
+    listed = [f"{x} ({n:,} rows)" for x, n in zip(sums.facts.actions, sums.taken, strict=True)]
     at = {name: ", ".join(f"{edge:g}" for edge in own) for name, own in edges.items()}
     cut = " and ".join(f"{name!r} at {where}" for name, where in at.items())
     return Finding(
         "note",
         "doses",
-        f"doses are cut into ranges, {cut}: {', '.join(listed)}{more}.",
+        f"doses are cut into ranges, {cut}: {first_few(listed, 8, MORE)}.",
         do="A policy keeps these edges, and later logs are cut at the same places.",
     )
 
@@ -529,17 +526,16 @@ def missing_features(sums: LogSums) -> Finding | None:
         return None
     counts = log.missing
     touched = np.flatnonzero(counts)
-    listed = [f"{log.feature_names[j]!r} on {counts[j]:,}" for j in touched[:5].tolist()]
-    more = f", {len(touched) - 5:,} more features on some" if len(touched) > 5 else ""
+    listed = [f"{log.feature_names[j]!r} on {counts[j]:,}" for j in touched.tolist()]
+    shown = first_few(listed, 5, ", {n:,} more features on some")
     row = int(np.argmax(np.isnan(log.features[:, touched[0]])))
     words = log.columns.get("missing", {})
     ready = [n for j in touched.tolist() if words.get(n := log.feature_names[j]) in FILLED]
-    declared = ", ".join(f"{n!r} ({words[n]})" for n in ready[:5]) if ready else ""
-    declared += f" and {len(ready) - 5:,} more" if len(ready) > 5 else ""
+    declared = first_few((f"{n!r} ({words[n]})" for n in ready), 5)
     return Finding(
         "note" if len(ready) == len(touched) else "warning",
         "missing_features",
-        f"features are missing on some of {log.n_steps:,} rows: {', '.join(listed)}{more}.",
+        f"features are missing on some of {log.n_steps:,} rows: {shown}.",
         place_of(log, row),
         worded(
             "{learner} gives missing values a side of their own; any other learner needs them "
@@ -563,8 +559,7 @@ def missing_by_action(sums: LogSums) -> Finding | None:
     lines = []
     for name, share, by_action in gap_shares(counts)[:5]:
         own = [f"{a} {p:.1%}" for a, p in zip(actions, by_action, strict=True) if p is not None]
-        more = f" and {len(own) - 6:,} more" if len(own) > 6 else ""
-        lines.append(f"{name!r} {share:.1%} of rows ({', '.join(own[:6])}{more})")
+        lines.append(f"{name!r} {share:.1%} of rows ({first_few(own, 6)})")
     more = f"; {len(counts['columns']) - 5:,} more" if len(counts["columns"]) > 5 else ""
     return Finding(
         "note",
@@ -588,13 +583,12 @@ def categories(sums: LogSums) -> Finding | None:
         f"{name!r} ({len(own)} label{'s' * (len(own) != 1)})"
         for name, own in log.categories.items()
     ]
-    more = f", {len(listed) - 5:,} more" if len(listed) > 5 else ""
     return Finding(
         "note",
         "categories",
         f"{len(listed):,} of {len(log.levels):,} features "
         f"{'is a category' if len(listed) == 1 else 'are categories'}: "
-        f"{', '.join(listed[:5])}{more}.",
+        f"{first_few(listed, 5, MORE)}.",
         do=worded(
             "{learner} takes labels as they are, {learner2} makes a column of 0 and 1 of each "
             "label{combinations}.",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dprl._core.disk import check_target, prefix_in, refuse_overwrite, replacing, together
-from dprl._core.table import Table
+from dprl._core.table import Table, first_few
 from dprl.errors import CutWarning, LabelWarning, LogError, ParameterError
 from dprl.logs.checking.findings import Finding
 from dprl.logs.events.findings import open_findings, open_stays
@@ -31,11 +31,6 @@ if TYPE_CHECKING:
 # --- What a build says in words: the dictionary, the flow of counts, and what is missing
 
 
-def _listed(codes: Sequence[str], most: int = 4) -> str:
-    more = f" and {len(codes) - most} more" if len(codes) > most else ""
-    return ", ".join(codes[:most]) + more
-
-
 def _feature(feature: Feature) -> str:
     """What a feature is, in a sentence."""
     if feature.take == "elapsed":
@@ -48,7 +43,7 @@ def _feature(feature: Feature) -> str:
         "age": "Hours since the last row", "ever": "Whether there was a row (1) or none (0)",
         "dose": "Value times hours",
     }[feature.take]  # fmt: skip
-    codes = f"{what} of {_listed(feature.codes)}"
+    codes = f"{what} of {first_few(feature.codes, 4)}"
     if feature.static:
         rows = "rows without a time"
     else:
@@ -82,7 +77,7 @@ def _reward(reward: Reward) -> str:
         else "up to t'"
     )
     since = "after t" if reward.side == "finish" else "from t"
-    of = f"{reward.take} of {_listed(reward.codes)} {since} {window}" if reward.codes else "1"
+    of = f"{reward.take} of {first_few(reward.codes, 4)} {since} {window}" if reward.codes else "1"
     where = f", if it ended with {' or '.join(reward.ended)}" if reward.ended else ""
     last = "at the last decision: " if reward.at == "end" else ""
     plus = f" + {reward.plus:g}" if reward.plus else ""
@@ -92,10 +87,10 @@ def _reward(reward: Reward) -> str:
 
 def dictionary(spec: Spec, findings: Sequence[Finding] = ()) -> Table:
     """The meaning of each column of the log, and what to know about its codes."""
-    clock = f"every {spec.clock.every}" if spec.clock.every else f"on {_listed(spec.clock.on)}"
+    clock = f"every {spec.clock.every}" if spec.clock.every else f"on {first_few(spec.clock.on, 4)}"
     parts = "; ".join(
         f"{part.name}: {part.take} of "
-        + _listed(part.codes or [code for choice in part.choices for code in choice.codes])
+        + first_few(part.codes or [code for choice in part.choices for code in choice.codes], 4)
         + (f", levels up to {', '.join(f'{x:g}' for x in part.edges)}" if part.edges else "")
         for part in spec.action.parts
     )

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dprl._core.table import many
+from dprl._core.table import first_few, many
 from dprl.logs.checking.findings import Finding
 from dprl.logs.checking.labels import near_words
 from dprl.logs.events.spec import HOUR, UNITS, place
@@ -134,8 +134,7 @@ def _near_finding(near: Mapping[str, tuple[str, str, bool]], rows_of: Mapping[st
 
 
 def _several(words: Sequence[str]) -> str:
-    more = f"; {len(words) - SHOWN:,} more" if len(words) > SHOWN else ""
-    return "; ".join(words[:SHOWN]) + more
+    return first_few(words, SHOWN, "; {n:,} more", "; ")
 
 
 # -- stays without an end --------------------------------------------------------------------------

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.arrays import Floats, doubles
+from dprl._core.table import first_few, many
 from dprl._core.words import option, say, worded
 from dprl.errors import LogError
 from dprl.logs.encoding.categories import feature_columns
@@ -106,16 +107,11 @@ class Also:
         """What was taken and what was left out, in a sentence or two."""
         parts = []
         if self.names:
-            listed = ", ".join(self.names[:8])
-            more = f" and {len(self.names) - 8} more" if len(self.names) > 8 else ""
-            columns = "column" if len(self.names) == 1 else "columns"
-            parts.append(
-                f"{len(self.names)} further {columns} read beside the state: {listed}{more}."
-            )
+            columns = many(self.names, "further column")
+            parts.append(f"{columns} read beside the state: {first_few(self.names, 8)}.")
         if self.left_out:
             why = [f"{name} ({reason})" for name, reason in self.left_out.items()]
-            more = f" and {len(why) - 4} more" if len(why) > 4 else ""
-            parts.append(f"Left out: {', '.join(why[:4])}{more}.")
+            parts.append(f"Left out: {first_few(why, 4)}.")
         return " ".join(parts)
 
 

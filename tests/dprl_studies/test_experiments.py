@@ -235,8 +235,7 @@ def test_a_run_killed_by_force_gives_the_same_rows(tmp_path):
     subprocess.run(command("killed"), stdout=subprocess.DEVNULL, check=True)
     subprocess.run([*command("whole"), "--workers", "1"], stdout=subprocess.DEVNULL, check=True)
     rows = [
-        (tmp_path / o / "bounds-quick" / "rows.parquet").read_bytes()
-        for o in ("killed", "whole")
+        (tmp_path / o / "bounds-quick" / "rows.parquet").read_bytes() for o in ("killed", "whole")
     ]
     assert rows[0] == rows[1]
 

@@ -58,9 +58,18 @@ def test_with_a_disk_that_fails(monkeypatch, caplog, double, step):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs another user")
-def test_a_read_only_installation_without_a_home(tmp_path):
-    """As a service without a home folder: the module may be read, and nothing may be written."""
-    (tmp_path / "installed.py").write_text(
+def test_a_read_only_installation_without_a_home():
+    """As a service without a home folder: the module may be read, and nothing may be written.
+
+    In a folder of its own: pytest closes its own folder to other users whenever it starts.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        _run_as_another_user(Path(folder))
+
+
+def _run_as_another_user(folder):
+    (folder / "installed.py").write_text(
         "from dprl._core.compiled import compiled\n@compiled\ndef double(x):\n    return 2 * x\n"
     )
     program = (
@@ -70,12 +79,8 @@ def test_a_read_only_installation_without_a_home(tmp_path):
         "import installed\n"
         "print(installed.double(4))\n"
     )
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder == Path(tempfile.gettempdir()):
-            break
-        folder.chmod(0o755)
     run = subprocess.run(
-        [sys.executable, "-B", "-c", program], cwd=tmp_path, capture_output=True, text=True,
+        [sys.executable, "-B", "-c", program], cwd=folder, capture_output=True, text=True,
         check=False, env={"HOME": "/nonexistent", "PYTHONPATH": str(Path(dprl.__file__).parents[1])},
     )  # fmt: skip
     assert (run.stdout, len(run.stderr.splitlines())) == ("8\n", 1), run.stderr

@@ -320,7 +320,7 @@ def test_cells_are_evaluated_as_the_labels_they_are():
     )
     chance = np.tile([0.6, 0.4], (log.n_steps, 1))
     one, two = (
-        dprl.evaluate(p, x, behavior=chance, values=False)
+        dprl.evaluate(p, x, behavior=chance, values=False, draws=100)
         for p, x in ((policy, log), (over, labelled))
     )
     assert one.facts["followers"] == sum(

@@ -1,4 +1,7 @@
-"""The fast path against an independent slow one, on hundreds of random logs."""
+"""The fast path against an independent slow one, on random logs.
+
+What goes wrong in one log of twenty is met by 60 logs 95 times in 100.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def case(seed):
 
 
 @pytest.mark.parametrize("visits", ["first", "all"])
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(40))
 def test_evidence(seed, visits):
     episodes, gamma, _, _ = case(seed)
     log = to_log(episodes)
@@ -51,7 +54,7 @@ def test_evidence(seed, visits):
                     assert np.isnan(group.sd[i, j])
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(60))
 def test_allowed_pairs(seed):
     episodes, gamma, n_min, contrast = case(seed)
     log = to_log(episodes)
@@ -66,7 +69,7 @@ def test_allowed_pairs(seed):
 
 
 @pytest.mark.parametrize("visits", ["first", "all"])
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(40))
 def test_semi_mdp(seed, visits):
     episodes, gamma, n_min, contrast = case(seed)
     log = to_log(episodes)
@@ -107,7 +110,7 @@ def test_semi_mdp_of_first_visits(seed, rule):
 
 
 @pytest.mark.parametrize("rule", ["text", "printed"])
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(60))
 def test_whole_fit_of_first_visits(seed, rule):
     episodes, gamma, n_min, contrast = case(seed)
     log = to_log(episodes)
@@ -121,7 +124,7 @@ def test_whole_fit_of_first_visits(seed, rule):
 
 
 @pytest.mark.parametrize("plan", [True, False])
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(60))
 def test_whole_fit(seed, plan):
     episodes, gamma, n_min, contrast = case(seed)
     log = to_log(episodes)
@@ -136,7 +139,7 @@ def test_whole_fit(seed, plan):
 
 @pytest.mark.parametrize("gamma", [0.5, 0.9, 1.0])
 @pytest.mark.parametrize("treatment", ["drop", "bootstrap", "terminal"])
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(12))
 @pytest.mark.filterwarnings("ignore::dprl.CutWarning")
 def test_cut_episodes(seed, treatment, gamma):
     from dprl.logs.censoring import treat_cut

@@ -95,7 +95,6 @@ WAYS = {
     "in parts of 20 rows": lambda log, _: contextlib.nullcontext(
         replace(parts_of(log, 20), rows=250)
     ),
-    "in parts of 150 rows": lambda log, _: contextlib.nullcontext(parts_of(log, 150)),
     "in one part": lambda log, _: contextlib.nullcontext(parts_of(log, 10**6)),
     "elsewhere": lambda log, _: contextlib.nullcontext(
         replace(parts_of(log, 60), executor=elsewhere)

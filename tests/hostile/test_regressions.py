@@ -78,7 +78,7 @@ def test_zoned_times_do_not_depend_on_where_we_are(tmp_path):
         "import dprl; print(dprl.read('z.parquet', episode='e', state='s', action='a', "
         "reward='r', time='t').action.tolist())"
     )
-    for zone in ("Europe/Berlin", "UTC", "Asia/Tokyo"):
+    for zone in ("Europe/Berlin", "Asia/Tokyo"):
         done = subprocess.run(
             [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True,
             env={**os.environ, "TZ": zone},

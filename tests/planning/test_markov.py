@@ -98,13 +98,12 @@ def test_threads_do_not_matter_but_the_seed_does(monkeypatch):
     [("care_pathway", 60, 1.0), ("rooms", 25, 0.99), ("risky_arms", 100, 0.99)],
 )
 def test_markov_logs_are_seldom_rejected(name, episodes, gamma):
-    """A share of .25 instead of .05 would be seen 99 times in 100."""
     world = getattr(dprl.envs, name)()
     results = [
         dprl.markov_check(world.sample(episodes, seed=1000 + s), gamma, permutations=299, seed=s)
-        for s in range(60)
+        for s in range(200)
     ]
-    assert sum(not r.ok for r in results) <= 7  # binomial (60, .05): more once in 100
+    assert sum(not r.ok for r in results) <= 18  # binomial (200, .05): more once in 100
     p = np.array([c.p for r in results for c in r.comparisons if not math.isnan(c.p)])
     if name == "risky_arms":  # each second state has one past: nothing to compare
         assert not len(p)

@@ -1,0 +1,206 @@
+"""The pages of what we found: their sentences follow from the rows, and rows can be made again."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dprl
+from dprl.evaluation import stats
+from dprl.logs.reading.tables import read_rows
+from dprl_studies.harness import by
+from dprl_studies.paper import experiment
+from dprl_studies.paper.contest import label, rows_of
+from dprl_studies.paper.told import NEAR, sentences, short
+
+FOUND = Path(__file__).parents[2] / "docs" / "findings"
+TEXT = (FOUND.parent / "findings.md").read_text(encoding="utf-8")
+PLAIN = " ".join(TEXT.split())
+PAGES = sorted(path.stem for path in FOUND.glob("*.md"))
+EARLIER = ("forest-16", "risky-arms-16", "gridworld-16", "icu-sepsis-16", "random-mdps")
+"""The contests of the confident learner's section, one seed."""
+
+
+@pytest.fixture(scope="module")
+def cells():
+    """(problem, episodes) → contestant → mean, CVaR and usual practice."""
+    found = {}
+    for name in EARLIER:
+        rows = read_rows([FOUND / f"{name}-rows.parquet"])
+        for (problem, n, contestant), part in by(rows, "problem", "n", "contestant"):
+            value = part["value"]
+            line = (float(stats.mean(value)), float(stats.cvar(value)), part["behavior"][0])
+            found.setdefault((problem, n), {})[contestant] = line
+    return found
+
+
+def test_there_are_pages():
+    assert PAGES
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_pages_are_what_their_rows_say(name):
+    rows = read_rows([FOUND / f"{name}-rows.parquet"])
+    facts = json.loads((FOUND / f"{name}-settings.json").read_text())
+    assert set(rows["code"].tolist()) == {facts["code"][:16]}
+    made = experiment(facts["experiment"]).page(rows, facts)
+    assert made == (FOUND / f"{name}.md").read_text(encoding="utf-8")
+    assert f"```{{include}} findings/{name}.md" in TEXT
+
+
+@pytest.mark.parametrize(
+    "contestant",
+    [
+        {"learner": "DPRL", "n_min": 2, "contrast": True},
+        {"learner": "DPRL", "n_min": 5, "contrast": False},
+        {"learner": "SPIBB", "n_min": 5, "behavior": "true"},
+        {"learner": "PQI", "n_min": 10},
+    ],
+    ids=label,
+)
+def test_a_sample_of_rows_is_made_again(contestant):
+    rows = read_rows([FOUND / "gridworld-33-rows.parquet"])
+    fresh = rows_of(dprl.envs.soft(), {"n": 100, "first": 0, "last": 4, "seed": 33}, [contestant])
+    kept = (rows["problem"] == "soft") & (rows["n"] == 100) & (rows["dataset"] < 4)
+    kept &= rows["contestant"] == label(contestant)
+    assert rows["value"][kept].tolist() == [row["value"] for row in fresh]
+
+
+def test_every_row_file_says_which_code_made_it():
+    """The table at the head: file, version, digest of the code."""
+    told = dict(
+        re.findall(r"^\| `([\w-]+)` \| [\d.]+ \| `?([0-9a-f]{8}|–)`? \|", TEXT, re.MULTILINE)
+    )
+    there = {path.name.removesuffix("-rows.parquet") for path in FOUND.glob("*-rows.parquet")}
+    assert set(told) == there
+    for name, code in told.items():
+        settings = FOUND / f"{name}-settings.json"
+        facts = json.loads(settings.read_text()) if settings.is_file() else {}
+        assert facts.get("code", "–")[:8] == code, name
+
+
+def test_near_the_best_is_counted(cells):
+    mine = "Confident, risk 0.01"
+    near = 0
+    for lines in cells.values():
+        usual = lines[mine][2]
+        rivals = [line for name, line in lines.items() if not name.startswith("Confident")]
+        near += all(
+            lines[mine][i] - usual >= NEAR * (max(line[i] for line in rivals) - usual) - 1e-9
+            for i in (0, 1)
+        )
+    words = f"within 5 % of the best gain of any rival in mean *and* in CVaR in {near} of"
+    assert f"{words} {len(cells)} cells" in PLAIN
+
+
+def test_who_falls_below_usual_practice(cells):
+    names = {
+        "risky_arms": "risky arms",
+        "icu sepsis": "ICU-Sepsis",
+        "care pathway": "the care pathway",
+    }
+    for rival in ("RL", "SPIBB, n_min 5", "SPIBB, n_min 20"):
+        below = [p for (p, _), lines in cells.items() if rival in lines
+                 for _, tail, usual in [lines[rival]] if tail < usual - 1e-9]  # fmt: skip
+        where = ", ".join(names.get(problem, problem) for problem in dict.fromkeys(below))
+        assert f"{rival.replace(', ', ' with ')} on {where}" in PLAIN
+    for rule in ("contrast", "paper"):
+        entered = [
+            lines[name] for lines in cells.values() if (name := f"DPRL {rule}, n_min 20") in lines
+        ]
+        below = sum(tail < usual - 1e-9 for _, tail, usual in entered)
+        assert f"in {below} of {len(entered)} cells ({rule})" in PLAIN
+
+
+def test_a_higher_mean_and_which_tail(cells):
+    worse, better = 0, 0
+    for (problem, _), lines in cells.items():
+        mean, tail, _ = lines["Confident, risk 0.01"]
+        for name, line in lines.items():
+            rival = name == "SPIBB, n_min 5" or name.startswith("CQL")
+            if (
+                problem in ("forest", "risky_arms", "care pathway")
+                and rival
+                and line[0] > mean + 1e-9
+            ):
+                worse += line[1] < tail - 1e-9
+                better += line[1] >= tail - 1e-9
+    assert f"have a higher mean {worse + better} times" in PLAIN
+    assert f"with a worse tail in {worse} of them and a better one in {better}" in PLAIN
+
+
+def test_more_data_in_one_place(cells):
+    for problem in ("forest", "risky_arms"):
+        tails = [cells[problem, n]["DPRL contrast, n_min 20"][1] for n in (200, 500)]
+        assert f"from {short(tails[0])} at 200 episodes to {short(tails[1])} at 500" in PLAIN
+
+
+@pytest.mark.parametrize("behavior", [{}, {"behavior": "true"}])
+def test_what_the_true_behaviour_does_to_spibb_in_the_forest(behavior):
+    contestant = {"learner": "SPIBB", "n_min": 5, **behavior}
+    rows = rows_of(
+        dprl.envs.forest(), {"n": 100, "first": 0, "last": 200, "seed": 33}, [contestant]
+    )
+    values = np.array([row["value"] for row in rows])
+    both = f"{short(values.mean())} / {short(float(stats.cvar(values)))}"
+    assert f"{both} with the {'true' if behavior else 'estimated'} behaviour" in PLAIN
+
+
+def test_sentences_are_of_their_cells():
+    def line(mean, tail):
+        return {"mean": mean, "cvar": tail, "behavior": 0.5}
+
+    cells = {
+        ("PQI, n_min 1", 10): line(0.7, 0.4), ("PQI, n_min 1", 50): line(0.8, 0.8),
+        ("PQI, n_min 20", 10): line(0.6, 0.6), ("PQI, n_min 20", 50): line(0.8, 0.7),
+        ("PQI, n_min 30", 10): line(0.5, 0.5), ("PQI, n_min 30", 50): line(0.8, 0.8),
+    }  # fmt: skip
+    names = list(dict.fromkeys(name for name, _ in cells))
+    below, near, swept = sentences(cells, names, [10, 50])
+    assert below == (
+        "CVaR below usual practice, of 2 sizes: PQI, n_min 1 in 1 of 2. Never: "
+        "PQI, n_min 20; PQI, n_min 30."
+    )
+    assert near.endswith("in mean and in CVaR: PQI, n_min 1 in 1 of 2; PQI, n_min 30 in 1 of 2.")
+    assert swept == (
+        "PQI, from n_min 1 to n_min 30: the mean is lower in 1 and the CVaR higher in 1 of 2 sizes; "
+        "n_min 20 has the family's best mean in 1 and its best CVaR in 1."
+    )
+
+
+@pytest.mark.parametrize("grid", ["rooms", "open"])
+def test_theorem_1_is_the_tightest_bound_on_grids_and_says_nothing(grid):
+    bounds = experiment("bounds")
+    [task] = [t for t in bounds.settings(True, 33) if t.get("grid") == grid and t["n_min"] == 1]
+    rows = bounds.run({**task, "last": task["first"] + 1})
+    best = max(rows, key=lambda row: row["value"])
+    assert best["bound"] == "DPRL Theorem 1"
+    assert all(row["vacuous"] for row in rows)
+    assert {row["trivial"] for row in rows} == {-1.5}
+
+
+def test_what_a_larger_threshold_does():
+    rows = read_rows([FOUND / "gridworld-33-rows.parquet"])
+    at = {
+        key: (float(stats.mean(part["value"])), float(stats.cvar(part["value"])))
+        for key, part in by(rows, "problem", "n", "contestant")
+    }
+    places = {(problem, n) for problem, n, _ in at}
+    for family, words in {
+        "DPRL contrast": "{} has a lower mean in {} and a higher CVaR in {} of {}",
+        "DPRL paper": "{} a lower mean in {} and a higher CVaR in {} of {}",
+        "PQI": "{} with the same thresholds a lower mean in {} and a higher CVaR in {} of {}",
+    }.items():
+        ends = [
+            (at[*place, f"{family}, n_min 1"], at[*place, f"{family}, n_min 30"])
+            for place in places
+        ]
+        lower = sum(large[0] < small[0] - 1e-9 for small, large in ends)
+        higher = sum(large[1] > small[1] + 1e-9 for small, large in ends)
+        assert words.format(family, lower, higher, len(places)) in PLAIN
+    tails = [short(at["rooms", 25, f"DPRL paper, n_min {n}"][1]) for n in (10, 20, 30)]
+    assert "has a CVaR of {} at n_min 10, {} at 20 and {} at 30".format(*tails) in PLAIN

@@ -64,3 +64,13 @@ def doubles(values: Any, *, copy: bool = True) -> Floats:
 def one_double(value: Any) -> Any:
     """A float that is shorter than a double as the decimal it stands for; others as they are."""
     return float(doubles(value)) if is_short(value) else value
+
+
+def roundest(low: float, high: float) -> float:
+    """The number with the fewest digits in [low, high), which a reader need not read twice."""
+    for digits in range(1, 17):
+        for at in (low, (low + high) / 2):
+            rounded = float(f"{at:.{digits}g}")
+            if low <= rounded < high:
+                return rounded
+    return float(low)

@@ -35,7 +35,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.arrays import Floats, Ints
+from dprl._core.arrays import Floats, Ints, roundest
 from dprl._core.compiled import compiled, in_parts
 from dprl.errors import ParameterError
 from dprl.logs.encoding.categories import Levels
@@ -423,20 +423,10 @@ class Bins:
                 levels = np.unique(known_values)
                 at = at[at < levels[-1]]
                 above = levels[np.searchsorted(levels, at, "right")]
-                at = np.array([_roundest(a, b) for a, b in zip(at, above, strict=True)])
+                at = np.array([roundest(a, b) for a, b in zip(at, above, strict=True)])
             cuts.append(at)
             codes[:, f] = np.where(np.isnan(x), len(at) + 1, np.searchsorted(at, x, "left"))
         return cls(tuple(cuts), codes)
-
-
-def _roundest(low: float, high: float) -> float:
-    """The number with the fewest digits in [low, high), which a reader need not read twice."""
-    for digits in range(1, 17):
-        for at in (low, (low + high) / 2):
-            rounded = float(f"{at:.{digits}g}")
-            if low <= rounded < high:
-                return rounded
-    return float(low)
 
 
 def best_tree(

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import dprl
-from dprl.policies.rules.matching import FlatRules, first_rule
+from dprl.policies.rules.matching import FlatRules
 from dprl.policies.rules.rule import Condition, Rule
 
 duckdb = pytest.importorskip("duckdb")
@@ -334,7 +334,7 @@ def test_a_million_states(n):
 def test_the_loop_and_the_conditions_agree():
     ruled = random_policy(3)
     x, _ = ruled.space.read(random_states(2_000, 3))
-    first = first_rule(np.ascontiguousarray(x), *FlatRules.of(ruled.rules, NAMES, LEVELS))
+    first = FlatRules.of(ruled.rules, NAMES, LEVELS).first(x)
     holds = np.array([rule.matches(x, NAMES, LEVELS) for rule in ruled.rules])
     np.testing.assert_array_equal(first, np.where(holds.any(axis=0), holds.argmax(axis=0), -1))
 

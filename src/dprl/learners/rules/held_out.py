@@ -29,7 +29,7 @@ from dprl._core.arrays import Floats
 from dprl._core.words import api, say, worded
 from dprl.errors import CutWarning, LogError, ParameterError, PolicyError
 from dprl.learners.rules.learner import Rules
-from dprl.learners.rules.search import Scores, code_of, region_facts
+from dprl.learners.rules.search import Place, Scores, code_of, region_facts
 from dprl.logs.log import Log, check_log
 from dprl.policies.familiar import like_policy
 from dprl.policies.rules.policy import RulePolicy
@@ -235,7 +235,8 @@ class HeldOut:
     def _facts(self, rule: Rule, late: bool) -> dict[str, Any]:
         """What is on record of a region; by whole returns where these contradict the credit."""
         a = code_of(self.certifies.log, rule)
-        here = (self.returns if late else self.certifies).inside(rule.conditions)
+        place = Place(rule.conditions, rule.unless)
+        here = (self.returns if late else self.certifies).inside(place)
         mean, parts = here.contrast(a)
         se, groups = float(np.sqrt((parts**2).sum())), len(np.unique(here.group))
         low, high, value = math.nan, math.nan, 1.0
@@ -246,7 +247,7 @@ class HeldOut:
             low, high = mean - width, mean + width
             value = float(stdtr(groups - 1, -(mean - self.margin) / se))
         facts = region_facts(
-            here, self.proposes.inside(rule.conditions), self.returns.inside(rule.conditions), a,
+            here, self.proposes.inside(place), self.returns.inside(place), a,
             (mean, se, low, high), level=self.delta, steps=len(self.certifies.rows),
             margin=self.margin,
         )  # fmt: skip

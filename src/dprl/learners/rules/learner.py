@@ -42,6 +42,7 @@ and on what was done before, and so does that of the whole where few followed it
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -70,6 +71,7 @@ from dprl.evidence.nuisances import (
     usual_values,
 )
 from dprl.evidence.score_test import LEVEL
+from dprl.evidence.support import ETA
 from dprl.learners.continuous import feature_quantiles
 from dprl.learners.rules.search import (
     LAMBDAS,
@@ -77,10 +79,11 @@ from dprl.learners.rules.search import (
     Proposal,
     Scores,
     Search,
-    answer_of,
+    bare_regions,
     certify,
     choose,
     propose,
+    rule_of,
     several_left,
 )
 from dprl.learners.rules.whole import Steps, with_past
@@ -90,7 +93,7 @@ from dprl.logs.log import Log, check_log, deal
 from dprl.logs.source import check_claim
 from dprl.policies.base import provenance_of
 from dprl.policies.rules.policy import RulePolicy
-from dprl.policies.rules.rule import Rule
+from dprl.policies.rules.rule import Region, Rule
 
 EVERYONE = -1
 """Stands for the seed of a division where there is none: all groups certify."""
@@ -351,6 +354,7 @@ class Work:
             "divisions": [d.to_dict() for d in divisions],
             "division": best.seed,
             "alternatives": best.alternatives,
+            "eta": ETA,
         }
         return RulePolicy(
             states=(),
@@ -377,6 +381,15 @@ class Work:
             propensity=self.propensity, categories=True, **self.brought,
         )  # fmt: skip
 
+    @functools.cached_property
+    def bare(self) -> tuple[tuple[Region, ...], ...]:
+        """For every action the regions in which hardly anybody took it, or did otherwise."""
+        return bare_regions(self.log, self.learner.seed)
+
+    def scores(self, V: Floats, b: Floats, lam: float) -> Scores:
+        """The scores of all steps, but where hardly anybody took an action or did otherwise."""
+        return Scores.of(self.log, V, b, self.learner.gamma, lam, self.bare)
+
     def mended(self, V: Floats, inside: NDArray[np.bool_] | None = None) -> Floats:
         """Values of all groups, or of those inside, that know what was done before: a copy."""
         log = self.log
@@ -402,7 +415,7 @@ class Work:
         self.tell("searching rules", done)
         steps = Steps(log, V, b, learner.gamma)
         lams = LAMBDAS if learner.lam is None else (learner.lam,)
-        scored = {lam: Scores.of(log, mended, b, learner.gamma, lam) for lam in lams}
+        scored = {lam: self.scores(mended, b, lam) for lam in lams}
         first = Search(lams[0], learner.depth, learner.n_min, learner.margin, learner.cuts)
         half = {lam: scores.of_groups(inside) for lam, scores in scored.items()}
         search, tried = choose(half, first, steps, seed=seed)
@@ -410,7 +423,7 @@ class Work:
             everyone, scored[search.lam], propose(half[search.lam], search)
         )
         self.tell("certifying", done)
-        returns = scored.get(1.0) or Scores.of(log, mended, b, learner.gamma, 1.0)
+        returns = scored.get(1.0) or self.scores(mended, b, 1.0)
         claims = certify(
             proposals, half[search.lam], scored[search.lam].of_groups(~inside),
             returns.of_groups(~inside), steps, delta=learner.delta, splits=learner.splits + 1,
@@ -423,27 +436,29 @@ class Work:
     ) -> tuple[list[Proposal], list[Rule]]:
         """Proposals where the model of practice is not refuted, and the others, as rules."""
         told, doubted = [], []
-        for conditions, a in proposals:
-            rows, named = scores.inside(conditions).rows, a % self.log.n_actions
+        for place, a in proposals:
+            rows, named = scores.inside(place).rows, a % self.log.n_actions
             doubt = everyone.doubt_at(rows, named, LEVEL / len(proposals))
             if doubt is None or not doubt.refuted:
-                told.append((conditions, a))
+                told.append((place, a))
                 continue
             facts = {"doubt": [doubt.statistic, doubt.quantile]}
-            doubted.append(Rule(conditions, answer_of(self.log, a), facts))
+            doubted.append(rule_of(self.log, (place, a), facts))
         return told, doubted
 
     def _for_everyone(self, everyone: Nuisances) -> _Division:
         """The same action for everyone needs no half that proposes: all groups certify."""
         learner, log = self.learner, self.log
         b = everyone.b
-        scores = Scores.of(log, self.mended(everyone.V), b, learner.gamma, 1.0)
+        scores = self.scores(self.mended(everyone.V), b, 1.0)
+        places = [scores.place((), a) for a in range(scores.psi.shape[1])]
+        here = [scores.inside(place) for place in places]
         proposals: list[Proposal] = [
-            ((), a)
-            for a in range(scores.psi.shape[1])
-            if min(scores.groups_with(a)) >= learner.n_min
-            and scores.overlap(a) >= MOSTLY
-            and (a < log.n_actions or several_left(scores, a))
+            (place, a)
+            for a, place in enumerate(places)
+            if min(here[a].groups_with(a)) >= learner.n_min
+            and here[a].overlap(a) >= MOSTLY
+            and (a < log.n_actions or several_left(here[a], a))
         ]
         proposals, doubted = self._told(everyone, scores, proposals)
         claims = certify(

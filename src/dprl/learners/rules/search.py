@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +26,12 @@ from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.inference import GAMMAS, cluster_parts, max_t, threshold, worst_case
 from dprl.evidence.excursions import credit
 from dprl.evidence.nuisances import OVERLAP
+from dprl.evidence.support import GONE, NUMBER, Side, columns, without
 from dprl.learners.rules.whole import Judged, Steps, folds_of
 from dprl.logs.log import Label, Log, deal
 from dprl.planning.tree import Bins, best_tree, leaves
 from dprl.policies.protocol import Avoid
-from dprl.policies.rules.rule import Condition, Rule
+from dprl.policies.rules.rule import Condition, Region, Rule, Sum, follows, inside
 
 # --- Scores of actions at every step, and what they say about a region (for `dprl.Rules`)
 #
@@ -46,9 +47,67 @@ from dprl.policies.rules.rule import Condition, Rule
 #
 # Where there are three actions or more, "not a" comes after all a: its code is A + a, its score
 # -ψ_a, and the probability that practice does as it says is 1 - b̂_a.
+#
+# Steps in a region in which hardly anybody took a, or hardly anybody did otherwise
+# (`bare_regions`), are in no score and no mean of a: nothing is claimed of them.
 
-Proposal: TypeAlias = tuple[tuple[Condition, ...], int]
-"""A region and the code of the action that is suggested there; A more where it is to be avoided."""
+
+class Place(NamedTuple):
+    """Where a rule holds: all of its conditions do, and no exception."""
+
+    conditions: tuple[Condition, ...]
+    unless: tuple[Region, ...] = ()
+
+
+Proposal: TypeAlias = tuple[Place, int]
+"""A place and the code of the action that is suggested there; A more where it is to be avoided."""
+
+
+def bare_regions(log: Log, seed: int) -> tuple[tuple[Region, ...], ...]:
+    """For every action, the regions in which hardly anybody took it, or did otherwise.
+
+    Args:
+        log: A log over features.
+        seed: Seed of the steps that are looked at, where there are very many.
+
+    Returns:
+        For each of the A actions its regions (`dprl.evidence.support`). Outcomes are not looked at.
+    """
+    X, actions = np.asarray(log.features), log.n_actions
+    Z, of = columns(X, log.levels)
+    sums = np.array([j for j, (_, what) in enumerate(of) if what == NUMBER], np.int64)
+    known = [x[np.isfinite(x)] for x in X.T]
+    middle = [float(f"{np.median(x):.3g}") if len(x) else 0.0 for x in known]
+    found: list[tuple[Region, ...]] = []
+    for a in range(actions):
+        took = log.action == a
+        if actions == 2 and a:
+            found.append(found[0])
+            continue
+        found.append(tuple(
+            tuple(_asked(log, side, of, middle) for side in region)
+            for taken in (took, ~took)
+            for region in without(Z, sums, taken, float(taken.mean()), seed)
+        ))  # fmt: skip
+    return tuple(found)
+
+
+def _asked(
+    log: Log, side: Side, of: Sequence[tuple[int, int]], middle: Sequence[float]
+) -> Condition | Sum:
+    """A side of a cut as a condition over features."""
+    names, above = log.feature_names, side.above
+    if len(side.terms) > 1:
+        terms = tuple((names[of[j][0]], weight, middle[of[j][0]]) for j, weight in side.terms)
+        return Sum(terms, "above" if above else "at most", side.value)
+    f, what = of[side.terms[0][0]]
+    if what == NUMBER:
+        return Condition(names[f], "above" if above else "at most", side.value)
+    if what == GONE:
+        return Condition(names[f], "missing" if above else "known")
+    return Condition(
+        names[f], "in" if above else "not in", labels=(log.categories[names[f]][what],)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +122,7 @@ class Scores:
         group: int64 (n,), the group of each step.
         e: float64 (n,), the credit of what was done.
         V: float64 (n,), values of usual practice.
+        bare: For every action the regions of which nothing is claimed. Default (): none.
     """
 
     log: Log
@@ -72,9 +132,13 @@ class Scores:
     group: Ints
     e: Floats
     V: Floats
+    bare: tuple[tuple[Region, ...], ...] = ()
 
     @classmethod
-    def of(cls, log: Log, V: Floats, b: Floats, gamma: float, lam: float) -> Scores:
+    def of(
+        cls, log: Log, V: Floats, b: Floats, gamma: float, lam: float,
+        bare: tuple[tuple[Region, ...], ...] = (),
+    ) -> Scores:  # fmt: skip
         """The scores of all steps of a log.
 
         Args:
@@ -83,16 +147,19 @@ class Scores:
             b: float64 (N, A), probabilities of usual practice, from other groups.
             gamma: Discount in (0, 1].
             lam: λ of the credit, in [0, 1].
+            bare: For every action the regions of which nothing is claimed. Default (): none.
         """
         e = credit(log, gamma, lam, V)
         taken = np.zeros(b.shape)
         taken[np.arange(log.n_steps), log.action] = 1.0
         group = _group(log)
         fine = (b >= OVERLAP) & (b <= 1 - OVERLAP)
+        for a, regions in enumerate(bare):
+            fine[:, a] &= _holds(log, Place((), regions))
         psi = np.where(fine, (taken - b) / np.where(fine, b * (1 - b), 1.0) * e[:, None], 0.0)
         if b.shape[1] > 2:
             psi, b = np.hstack((psi, -psi)), np.hstack((b, 1 - b))
-        return cls(log, np.arange(log.n_steps), b, psi, group, e, np.asarray(V, np.float64))
+        return cls(log, np.arange(log.n_steps), b, psi, group, e, np.asarray(V, np.float64), bare)
 
     @property
     def X(self) -> Floats:
@@ -115,12 +182,30 @@ class Scores:
             group=self.group[places], e=self.e[places], V=self.V[places],
         )  # fmt: skip
 
-    def inside(self, *regions: tuple[Condition, ...]) -> Scores:
-        """The same of the steps in a region, or in several."""
+    def inside(self, *places: Place) -> Scores:
+        """The same of the steps in a place, or in several."""
         at = np.zeros(len(self.rows), bool)
-        for conditions in regions:
-            at |= _holds(self.log, conditions)[self.rows]
+        for place in places:
+            at |= _holds(self.log, place)[self.rows]
         return self.at(np.flatnonzero(at))
+
+    def place(self, conditions: tuple[Condition, ...], a: int) -> Place:
+        """Where code a may be suggested among the steps that satisfy conditions.
+
+        Exceptions without any step of the log there, and what they ask beyond the conditions in
+        vain, are left out.
+        """
+        log = self.log
+        within = _holds(log, Place(conditions))
+        unless: list[Region] = []
+        for region in self.bare[a % log.n_actions] if self.bare else ():
+            if not (within & ~_holds(log, Place((), (region,)))).any():
+                continue
+            unless.append(tuple(
+                c for c in region
+                if isinstance(c, Sum) or not follows(c, conditions, log.categories.get(c.feature))
+            ))  # fmt: skip
+        return Place(conditions, tuple(unless))
 
     def follows(self, a: int) -> Bools:
         """bool (n,), the steps that did as code a says."""
@@ -180,12 +265,12 @@ class Scores:
         return float(((b >= OVERLAP) & (b <= 1 - OVERLAP)).mean()) if len(b) else 0.0
 
 
-def _holds(log: Log, conditions: tuple[Condition, ...]) -> Bools:
-    """bool (N,), the steps of a log in a region."""
-    features, at = np.asarray(log.features), np.ones(log.n_steps, bool)
-    for c in conditions:
-        f = log.feature_names.index(c.feature)
-        at &= c.holds(features[:, f], log.levels[f] if log.levels else None)
+def _holds(log: Log, place: Place) -> Bools:
+    """bool (N,), the steps of a log in a place."""
+    x = np.asarray(log.features)
+    at = inside(place.conditions, x, log.feature_names, log.levels)
+    for region in place.unless:
+        at &= ~inside(region, x, log.feature_names, log.levels)
     return at
 
 
@@ -193,6 +278,12 @@ def answer_of(log: Log, a: int) -> Label | Avoid:
     """What code a says: the label of an action, or what to avoid."""
     avoid, action = divmod(a, len(log.actions))
     return Avoid(log.actions[action]) if avoid else log.actions[action]
+
+
+def rule_of(log: Log, proposal: Proposal, facts: Mapping[str, Any]) -> Rule:
+    """A proposal as a rule, with what is on record about it."""
+    (conditions, unless), a = proposal
+    return Rule(conditions, answer_of(log, a), facts, unless=unless)
 
 
 def code_of(log: Log, rule: Rule) -> int:
@@ -203,8 +294,8 @@ def code_of(log: Log, rule: Rule) -> int:
 def suggestions(log: Log, proposals: Sequence[Proposal]) -> Ints:
     """int64 (N,), what proposals suggest at every step of a log; -1 where they do not speak."""
     suggested = np.full(log.n_steps, -1, np.int64)
-    for conditions, a in proposals:
-        suggested[_holds(log, conditions)] = a
+    for place, a in proposals:
+        suggested[_holds(log, place)] = a
     return suggested
 
 
@@ -285,9 +376,9 @@ def propose(scores: Scores, search: Search, bins: Bins | None = None) -> list[Pr
     proposed = []
     for path, _ in leaves(tree):
         conditions = tuple(_condition(scores.log, *cut) for cut in path)
-        action = _best(scores.inside(conditions), search)
+        action = _best(scores, conditions, search)
         if action >= 0:
-            proposed.append((conditions, action))
+            proposed.append((scores.place(conditions, action), action))
     return proposed
 
 
@@ -310,8 +401,8 @@ def sum_of_gains(
     log = scores.log
     number = np.arange(log.n_steps) - np.repeat(log.starts[:-1], log.lengths)
     gains = np.zeros(log.n_steps)
-    for conditions, a in proposals:
-        here = scores.inside(conditions)
+    for place, a in proposals:
+        here = scores.inside(place)
         gains[here.rows] = here.gains(a) * gamma ** number[here.rows]
     episode = np.repeat(np.arange(log.n_episodes), log.lengths)
     totals = np.bincount(episode, weights=gains, minlength=log.n_episodes).astype(np.float64)
@@ -441,26 +532,34 @@ def _condition(log: Log, feature: int, cut: float | tuple[int, ...], low: bool) 
     return Condition(names[feature], "at most" if low else "above", cut)
 
 
-def _best(here: Scores, search: Search) -> int:
+def _best(scores: Scores, conditions: tuple[Condition, ...], search: Search) -> int:
     """The action of a leaf with the largest lower end by groups; -1 where none is above.
 
     One to avoid, where what that brings over usual practice is surely more.
     """
-    A, groups = len(here.log.actions), len(here.log.groups)
+    A, groups = len(scores.log.actions), len(scores.log.groups)
+    leaf = scores.inside(Place(conditions))
+    bare = scores.bare or ((),) * A
+    places = {a: leaf if not bare[a % A] else leaf.inside(Place((), bare[a % A]))
+              for a in range(leaf.psi.shape[1])}  # fmt: skip
 
-    def low(values: Floats) -> float:
-        mean, parts = cluster_parts(values, here.group, groups)
+    def low(a: int, values: Floats) -> float:
+        mean, parts = cluster_parts(values, places[a].group, groups)
         return mean - KAPPA * float(np.sqrt((parts**2).sum()))
 
-    looked = [a for a in range(here.psi.shape[1]) if min(here.groups_with(a)) >= search.n_min]
-    lows = {a: low(here.psi[:, a]) - search.margin for a in looked}
+    def gain(a: int) -> float:
+        """The lower end of what all steps of the leaf get from it, over usual practice."""
+        return low(a, places[a].gains(a)) * len(places[a].rows)
+
+    looked = [a for a, here in places.items() if min(here.groups_with(a)) >= search.n_min]
+    lows = {a: low(a, places[a].psi[:, a]) - search.margin for a in looked}
     take = [a for a in looked if a < A and lows[a] > 0]
-    warn = [a for a in looked if a >= A and lows[a] > 0 and several_left(here, a)]
-    best = max(take, key=lows.__getitem__, default=-1)
+    warn = [a for a in looked if a >= A and lows[a] > 0 and several_left(places[a], a)]
+    best = max(take, key=lambda a: lows[a] * len(places[a].rows), default=-1)
     if not warn:
         return best
-    most = max(warn, key=lambda a: low(here.gains(a)))
-    return most if best < 0 or low(here.gains(most)) > low(here.gains(best)) else best
+    most = max(warn, key=gain)
+    return most if best < 0 or gain(most) > gain(best) else best
 
 
 def several_left(here: Scores, a: int) -> bool:
@@ -558,7 +657,7 @@ def certify(
     wholes = [
         _whole(steps, other, [proposals[k] for u in s for k in claims[u]], seed) for s in sets
     ]
-    places = [other.inside(conditions) for conditions, _ in proposals]
+    places = [other.inside(place) for place, _ in proposals]
     united = [other.inside(*(proposals[k][0] for k in own)) for own in claims]
     contrasts = [
         *(here.contrast(a) for here, (_, a) in zip(places, proposals, strict=True)),
@@ -576,15 +675,15 @@ def certify(
         for u, own in enumerate(claims)
     ]
     rules = []
-    for k, ((conditions, a), here) in enumerate(zip(proposals, places, strict=True)):
+    for k, ((place, a), here) in enumerate(zip(proposals, places, strict=True)):
         u = next(u for u, own in enumerate(claims) if k in own)
-        whole = returns.inside(conditions)
+        whole = returns.inside(place)
         contrast = tuple(float(x[k]) for x in (test.mean, test.se, test.low, test.high))
         if late[u]:
             mean, error = whole.contrast(a)
             contrast = (mean, float(np.sqrt((error**2).sum())), np.nan, np.nan)
         facts = region_facts(
-            here, proposed_by.inside(conditions), whole, a, contrast, level=level,
+            here, proposed_by.inside(place), whole, a, contrast, level=level,
             steps=len(other.rows), margin=margin,
         )  # fmt: skip
         facts |= {"late": True} if late[u] else {"p": float(adjusted[k])}
@@ -592,7 +691,7 @@ def certify(
         if len(claims[u]) > 1 and not late[u]:
             numbers = (test.mean, test.low, test.high, adjusted)
             facts["together"] = [_finite(x[one + u]) for x in numbers]
-        rules.append(Rule(conditions, answer_of(other.log, a), facts))
+        rules.append(rule_of(other.log, (place, a), facts))
     fine = [
         i for i, s in enumerate(sets) if all(passed[u] for u in s) and adjusted[first + i] <= delta
     ]
@@ -682,20 +781,20 @@ def _late(
 
 def _about(other: Scores, proposals: Sequence[Proposal], gamma: float) -> dict[str, Any]:
     """What else is on record of all proposals together."""
-    inside = [(other.inside(conditions), a) for conditions, a in proposals]
-    changed = sum(int((~here.follows(a)).sum()) for here, a in inside)
-    met, followed = _followers(other, inside)
+    spoken = [(other.inside(place), a) for place, a in proposals]
+    changed = sum(int((~here.follows(a)).sum()) for here, a in spoken)
+    met, followed = _followers(other, spoken)
     total, _ = sum_of_gains(other, proposals, gamma)
     share = changed / max(len(other.rows), 1)
     return {"sum": total, "changed": share, "met": met, "followed": followed}
 
 
-def _followers(other: Scores, inside: Sequence[tuple[Scores, int]]) -> tuple[int, int]:
+def _followers(other: Scores, spoken: Sequence[tuple[Scores, int]]) -> tuple[int, int]:
     """How many episodes come to a suggestion, and how many of them took it every time."""
     log = other.log
     episode = np.repeat(np.arange(log.n_episodes), log.lengths)
     met, strayed = np.zeros(log.n_episodes, bool), np.zeros(log.n_episodes, bool)
-    for here, a in inside:
+    for here, a in spoken:
         met[episode[here.rows]] = True
         strayed[episode[here.rows[~here.follows(a)]]] = True
     return int(met.sum()), int((met & ~strayed).sum())

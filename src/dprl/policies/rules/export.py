@@ -27,7 +27,7 @@ from dprl.logs.encoding.categories import TRUTH, TRUTH_WORDS
 from dprl.logs.encoding.encoder import FAR, Encoding
 from dprl.logs.log import Label
 from dprl.logs.reading.dates import SINCE
-from dprl.policies.rules.rule import Condition, Rule
+from dprl.policies.rules.rule import Condition, Region, Rule, Sum, features_of
 
 LARGEST = repr(sys.float_info.max).replace("e+", "e")
 """The largest double, as SQL and Python write it."""
@@ -40,6 +40,12 @@ SEMANTICS = (
     "levels false and true are also written 0 and 1, and with capitals."
 )
 
+EXCEPTED = (
+    " Where all conditions of a rule hold and all of one of its 'unless', the answer is null. A "
+    "'sum' adds weight times number of each feature, in this order from 0; the last number of each "
+    "stands for a feature that is no finite number."
+)
+"""How exceptions are read, after SEMANTICS."""
 FILLED = "First, a missing feature that is named in 'fills' takes the number given there. "
 """How fills are read, before SEMANTICS."""
 DATED = "A feature that is named in 'days' is a date: its number is the days since the day there. "
@@ -128,7 +134,7 @@ def to_sql(
 ) -> str:
     """A SELECT of DuckDB with one column more: the suggestion, NULL for DEFER."""
     fills, days = _fills(encoding), _days(encoding)
-    asked = list(dict.fromkeys(c.feature for rule in rules for c in rule.conditions))
+    asked = _asked(rules)
     apart([*asked, column])
     parts = [table] if isinstance(table, str) else list(table)
     source = ".".join(map(identifier, parts)) or identifier("")
@@ -136,8 +142,12 @@ def to_sql(
     kind = "VARCHAR" if text else "BIGINT"
     read = {name: sql_reader(name, labels, _fold(encoding)) for name, labels in categories.items()}
     lines = [
-        f"    WHEN {_sql_rule(rule, categories, fills, days, read)} THEN {_sql_label(rule, kind)}"
+        f"    WHEN {_sql_region(region, categories, fills, days, read)} THEN {then}"
         for rule in rules
+        for region, then in (
+            *(((*rule.conditions, *one), f"CAST(NULL AS {kind})") for one in rule.unless),
+            (rule.conditions, _sql_label(rule, kind)),
+        )
     ]
     cases = "\n".join(["CASE", *lines, "    ELSE NULL", "END"])
     answer = cases if lines else f"CAST(NULL AS {kind})"
@@ -145,6 +155,12 @@ def to_sql(
         f"-- Rules of the policy {digest[:12]}; NULL stands for DEFER. SQL of DuckDB.\n"
         f"SELECT *, {answer} AS {identifier(column)}\nFROM {source}"
     )
+
+
+def _asked(rules: Sequence[Rule]) -> list[str]:
+    """The features that rules and their exceptions ask, each once."""
+    regions = (region for rule in rules for region in (rule.conditions, *rule.unless))
+    return list(dict.fromkeys(name for region in regions for name in features_of(region)))
 
 
 def apart(names: Sequence[str]) -> None:
@@ -159,18 +175,20 @@ def apart(names: Sequence[str]) -> None:
             )
 
 
-def _sql_rule(
-    rule: Rule,
+def _sql_region(
+    region: Region,
     categories: Categories,
     fills: Fills,
     days: Collection[str],
     read: Mapping[str, str],
 ) -> str:
     tests = [
-        _sql_labels(c, categories[c.feature], read[c.feature])
+        _sql_sum(c, fills, days)
+        if isinstance(c, Sum)
+        else _sql_labels(c, categories[c.feature], read[c.feature])
         if c.feature in categories
         else _sql_condition(c, fills.get(c.feature), c.feature in days)
-        for c in rule.conditions
+        for c in region
     ]
     return " AND ".join(tests) or "TRUE"
 
@@ -184,15 +202,33 @@ def _sql_labels(condition: Condition, labels: Sequence[str], name: str) -> str:
     return f"{name} IN ({', '.join(map(sql_text, _accepted(condition, labels)))})"
 
 
+def _sql_days(column: str) -> str:
+    """The number of a date; a moment with a zone is one, whatever the zone of the session."""
+    micros = [f"epoch_us(CAST({column} AS {kind}))" for kind in ("TIMESTAMPTZ", "TIMESTAMP")]
+    zoned = f"typeof({column}) = 'TIMESTAMP WITH TIME ZONE'"
+    return f"if({zoned}, {micros[0]}, {micros[1]}) / 86400e6"
+
+
+def _sql_filled(name: str, fill: float | None) -> str:
+    """The number, and the fill where it is missing."""
+    return name if fill is None else f"coalesce(nullif({name}, 'NaN'::DOUBLE), {_double(fill)})"
+
+
+def _sql_sum(condition: Sum, fills: Fills, days: Collection[str]) -> str:
+    total = "0e0"
+    for feature, weight, middle in condition.terms:
+        column = identifier(feature)
+        own = [f"CAST(CAST({column} AS VARCHAR) AS DOUBLE)", f"CAST({column} AS DOUBLE)"]
+        plain = f"if(typeof({column}) = 'FLOAT', {own[0]}, {own[1]})"  # a FLOAT as it is written
+        x = _sql_filled(_sql_days(column) if feature in days else plain, fills.get(feature))
+        x = f"if({x} BETWEEN -{LARGEST} AND {LARGEST}, {x}, {_double(middle)})"
+        total = f"({total} + {_double(weight)} * {x})"
+    return f"{total} {'>' if condition.kind == 'above' else '<='} {_double(condition.value)}"
+
+
 def _sql_condition(condition: Condition, fill: float | None, days: bool) -> str:
     column = identifier(condition.feature)
-    name = f"CAST({column} AS DOUBLE)"
-    if days:  # a moment with a zone is one, whatever the zone of the session
-        micros = [f"epoch_us(CAST({column} AS {kind}))" for kind in ("TIMESTAMPTZ", "TIMESTAMP")]
-        zoned = f"typeof({column}) = 'TIMESTAMP WITH TIME ZONE'"
-        name = f"if({zoned}, {micros[0]}, {micros[1]}) / 86400e6"
-    if fill is not None:
-        name = f"coalesce(nullif({name}, 'NaN'::DOUBLE), {_double(fill)})"
+    name = _sql_filled(_sql_days(column) if days else f"CAST({column} AS DOUBLE)", fill)
     if condition.kind == "missing":
         return f"({name} IS NULL OR isnan({name}))"
     if condition.kind == "at most":
@@ -238,14 +274,19 @@ def to_json(
     categories: Categories,
     encoding: Encoding | None,
 ) -> str:
-    """The rules as JSON text; version 2 where values are filled, counted or folded first."""
+    """The rules as JSON text.
+
+    Version 2 where values are filled, counted or folded first, 3 where rules have exceptions.
+    """
     fills, days = _fills(encoding), _days(encoding)
     folds = _fold(encoding) if categories else ""
+    excepted = any(rule.unless for rule in rules)
     content = {
         "format": "dprl-rules",
-        "version": 2 if fills or days or folds else 1,
+        "version": 3 if excepted else 2 if fills or days or folds else 1,
         "policy": digest,
-        "read_as": f"{DATED * bool(days)}{FILLED * bool(fills)}{FOLDED * bool(folds)}{SEMANTICS}",
+        "read_as": f"{DATED * bool(days)}{FILLED * bool(fills)}{FOLDED * bool(folds)}{SEMANTICS}"
+        + EXCEPTED * excepted,
         **({"labels": folds} if folds else {}),
         **({"days": dict.fromkeys(days, SINCE)} if days else {}),
         **({"fills": dict(fills)} if fills else {}),
@@ -255,6 +296,7 @@ def to_json(
         "rules": [
             {
                 "if": [c.to_dict() for c in rule.conditions],
+                **({"unless": rule.to_dict()["unless"]} if rule.unless else {}),
                 "then": None if rule.silent or rule.avoids else rule.action,
                 **({"avoid": rule.action} if rule.avoids and not rule.silent else {}),
                 "words": rule.words,
@@ -278,7 +320,7 @@ def to_python(
 ) -> str:
     """The source of `suggest(row)`."""
     fills, dated = _fills(encoding), _days(encoding)
-    asked = list(dict.fromkeys(c.feature for rule in rules for c in rule.conditions))
+    asked = _asked(rules)
     readers = {name: "label" if name in categories else "number" for name in asked}
     readers |= {name: "days" for name in dated if name in asked}
     kind = "str" if isinstance(actions[0], str) else "int"
@@ -313,14 +355,20 @@ def to_python(
         for i, name in enumerate(asked)
     ]
     for rule in rules:
-        tests = [
-            _python_labels(c, f"x{asked.index(c.feature)}", categories[c.feature])
-            if c.feature in categories
-            else _python_condition(c, f"x{asked.index(c.feature)}")
-            for c in rule.conditions
-        ]
         answer = "None" if rule.silent else _literal(rule.says)
-        lines += [f"    if {' and '.join(tests) or 'True'}:", f"        return {answer}"]
+        for region, then in (
+            *(((*rule.conditions, *one), "None") for one in rule.unless),
+            (rule.conditions, answer),
+        ):
+            tests = [
+                _python_sum(c, asked)
+                if isinstance(c, Sum)
+                else _python_labels(c, f"x{asked.index(c.feature)}", categories[c.feature])
+                if c.feature in categories
+                else _python_condition(c, f"x{asked.index(c.feature)}")
+                for c in region
+            ]
+            lines += [f"    if {' and '.join(tests) or 'True'}:", f"        return {then}"]
     return "\n".join([*lines, "    return None", ""])
 
 
@@ -340,6 +388,14 @@ def _python_labels(condition: Condition, x: str, labels: Sequence[str]) -> str:
         return f"{x} is None"
     small = f"{x} is not None and {x}.lower()" if labels == TRUTH else x
     return f"{small} in ({', '.join(map(_literal, _accepted(condition, labels)))},)"
+
+
+def _python_sum(condition: Sum, asked: Sequence[str]) -> str:
+    total = "0.0"
+    for feature, weight, middle in condition.terms:
+        x = f"x{asked.index(feature)}"
+        total += f" + {weight!r} * ({x} if -LARGEST <= {x} <= LARGEST else {middle!r})"
+    return f"{total} {'>' if condition.kind == 'above' else '<='} {condition.value!r}"
 
 
 def _python_condition(condition: Condition, x: str) -> str:

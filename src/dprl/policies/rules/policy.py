@@ -32,7 +32,10 @@ from dprl.policies.rules.rule import (
     WITH_NUMBER,
     Condition,
     Rule,
+    Sum,
+    features_of,
     groups_by,
+    inside,
     labels_in,
     read_rules,
     with_dates,
@@ -99,8 +102,11 @@ class RulePolicy(Stored):
             self._refuse("its states are features, and it has labels")
         object.__setattr__(self, "levels", self._checked_levels())
         for rule in self.rules:
-            for condition in rule.conditions:
-                self.check_condition(condition)
+            for condition in (c for region in (rule.conditions, *rule.unless) for c in region):
+                if not isinstance(condition, Sum):
+                    self.check_condition(condition)
+                elif not set(features_of((condition,))) <= self._numbers:
+                    self._refuse(f"a rule adds up what are no numbers of it: {condition.words}")
             unknown = [a for a in (rule.action, *labels_in(rule.facts)) if a not in self.actions]
             if unknown:
                 self._refuse(f"a rule speaks of {unknown[0]!r}, which is no action of it")
@@ -196,6 +202,11 @@ class RulePolicy(Stored):
         return self.levels[self.feature_names.index(feature)] if self.levels else None
 
     @property
+    def _numbers(self) -> set[str]:
+        """The features that are numbers."""
+        return set(self.feature_names) - set(self._categories)
+
+    @property
     def _categories(self) -> dict[str, tuple[str, ...]]:
         """Every feature that is a category, and its labels."""
         own = zip(self.feature_names, self.levels, strict=True) if self.levels else ()
@@ -230,7 +241,7 @@ class RulePolicy(Stored):
     @functools.cached_property
     def space(self) -> FeatureSpace:
         """The features a state needs; distances count those that rules name, by their range."""
-        named = {c.feature for rule in self.rules for c in rule.conditions}
+        named = {f for r in self.rules for g in (r.conditions, *r.unless) for f in features_of(g)}
         weight = np.array([float(name in named or not named) for name in self.feature_names])
         scale, ranges = np.ones(len(weight)), self.provenance.get("ranges")
         try:
@@ -317,8 +328,6 @@ class RulePolicy(Stored):
 
     def _first(self, states: Any) -> tuple[NDArray[np.int64], bool]:
         """The first rule of each state, and whether a single state was passed."""
-        from dprl.policies.rules.matching import first_rule
-
         names = self.feature_names
         if type(states) is dict and all(type(states.get(name)) in (float, int) for name in names):
             states = [states[name] for name in names]  # the quick way of the usual question
@@ -329,7 +338,7 @@ class RulePolicy(Stored):
                 f"a state has {d} features; got {' x '.join(map(str, x.shape))} numbers.",
                 do=f"Features: {', '.join(self.feature_names)}.",
             )
-        return first_rule(np.ascontiguousarray(x), *self._flat), single
+        return self._flat.first(x), single
 
     def at(self, states: Any) -> Decisions:
         """What it answers at these states, and what is on record about the rules that hold there.
@@ -463,7 +472,15 @@ class RulePolicy(Stored):
             'Rule 1: pressure at most 62. Usually done there is wait (70 %)'
         """
         x = single_state(self.space, state)
-        return rule_words.explanation(self, int(self.rule_of(x)[0]), self.space.words(x[0]))
+        r, words = int(self.rule_of(x)[0]), self.space.words(x[0])
+        return rule_words.explanation(self, r, words, self._excepted(x) if r < 0 else -1)
+
+    def _excepted(self, x: NDArray[np.float64]) -> int:
+        """The first rule of which one state x (1, d) is an exception; -1 where there is none."""
+        for r, rule in enumerate(self.rules):
+            if inside(rule.conditions, x, self.feature_names, self.levels)[0]:
+                return r if rule.unless else -1
+        return -1
 
     # -- what it would change ----------------------------------------------------------------
 

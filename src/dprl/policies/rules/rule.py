@@ -3,7 +3,9 @@
 A condition asks one feature: at most a number, above a number, in some labels, not in them,
 missing, known. A missing feature (NaN) satisfies "missing" and nothing else. An infinite number is
 no measurement, and a label that the policy does not have is none of its labels: both satisfy
-nothing, not even "not in". A rule holds in a state that satisfies all of its conditions.
+nothing, not even "not in". A rule holds in a state that satisfies all of its conditions
+and lies in none of its exceptions: regions in which the record shows that hardly anybody was given
+what it suggests (`dprl.evidence.support`). There the policy defers.
 """
 
 from __future__ import annotations
@@ -470,6 +472,125 @@ class Condition:
 
 
 @dataclass(frozen=True)
+class Sum:
+    """What a weighted sum of features must satisfy.
+
+    Attributes:
+        terms: For each feature its name, its weight, and the number that stands for it where it is
+            no finite number. They are added in this order.
+        kind: "at most" or "above".
+        value: The number that the sum is compared with.
+
+    Example:
+        >>> border = Sum((("lactate", 1.0, 2.0), ("age", 0.05, 60.0)), "above", 7.5)
+        >>> border.words
+        'lactate + 0.05·age above 7.5'
+        >>> border.holds(np.array([[70.0, 5.0], [np.nan, 5.0]]), ["age", "lactate"]).tolist()
+        [True, True]
+    """
+
+    terms: tuple[tuple[str, float, float], ...]
+    kind: Literal["at most", "above"]
+    value: float
+
+    def __post_init__(self) -> None:
+        terms = self.terms
+        good = isinstance(terms, list | tuple) and all(
+            isinstance(t, list | tuple) and len(t) == 3 and isinstance(t[0], str) for t in terms
+        )
+        if not good or not terms or self.kind not in WITH_NUMBER:
+            raise _odd("a sum has features with weights, and is at most or above a number", terms)
+        if len({name for name, _, _ in terms}) < len(terms):
+            raise _odd("a sum names a feature twice", terms)
+        numbers = tuple((name, _finite(w, terms), _finite(x, terms)) for name, w, x in terms)
+        object.__setattr__(self, "terms", numbers)
+        object.__setattr__(self, "value", _finite(self.value, terms) + 0.0)
+
+    @property
+    def words(self) -> str:
+        """The sum as people write it, and what is asked of it."""
+        parts: list[str] = []
+        for name, weight, _ in self.terms:
+            times = "" if abs(weight) == 1 else f"{number_words(abs(weight))}·"
+            sign = (" - " if weight < 0 else " + ") if parts else ("-" if weight < 0 else "")
+            parts.append(f"{sign}{times}{name}")
+        x = short_number(self.value)
+        limit = say("at most {x}", x=x) if self.kind == "at most" else say("above {x}", x=x)
+        return joined(" ", ("".join(parts), limit))
+
+    def total(self, x: NDArray[np.float64], feature_names: Sequence[str]) -> NDArray[np.float64]:
+        """The sum in each state.
+
+        Args:
+            x: float64 (k, d), the states.
+            feature_names: The names of the d features.
+
+        Returns:
+            float64 (k,).
+        """
+        total, places = np.zeros(len(x)), list(feature_names)
+        for name, weight, middle in self.terms:
+            column = x[:, places.index(name)]
+            total = total + weight * np.where(np.isfinite(column), column, middle)
+        return total
+
+    def holds(self, x: NDArray[np.float64], feature_names: Sequence[str]) -> NDArray[np.bool_]:
+        """Which states satisfy it.
+
+        Args:
+            x: float64 (k, d), the states.
+            feature_names: The names of the d features.
+
+        Returns:
+            bool (k,).
+        """
+        above = self.total(x, feature_names) > self.value
+        return above if self.kind == "above" else ~above
+
+    def to_dict(self) -> dict[str, Any]:
+        """The condition as a policy file keeps it: "sum", "kind" and "value"."""
+        return {"sum": [list(term) for term in self.terms], "kind": self.kind, "value": self.value}
+
+
+Region: TypeAlias = "tuple[Condition | Sum, ...]"
+"""What a state must satisfy, all of it."""
+
+
+def inside(
+    region: Region, x: NDArray[np.float64], feature_names: Sequence[str], levels: Levels = ()
+) -> NDArray[np.bool_]:
+    """bool (k,), which of the states x (k, d) satisfy all of a region; levels as in a log."""
+    at, places = np.ones(len(x), bool), list(feature_names)
+    for condition in region:
+        if isinstance(condition, Sum):
+            at &= condition.holds(x, places)
+        else:
+            f = places.index(condition.feature)
+            at &= condition.holds(x[:, f], levels[f] if levels else None)
+    return at
+
+
+def features_of(region: Region) -> list[str]:
+    """The features that a region asks, in their order."""
+    return [
+        name for c in region
+        for name in ([t[0] for t in c.terms] if isinstance(c, Sum) else [c.feature])
+    ]  # fmt: skip
+
+
+def _read_region(given: Any) -> Region:
+    if not isinstance(given, list | tuple) or not given:
+        raise _odd("an exception is a list of conditions", given)
+    return tuple(
+        c if isinstance(c, Condition | Sum)
+        else Sum(c.get("sum", ()), c.get("kind", ""), c.get("value", math.nan))
+        if isinstance(c, Mapping) and set(c) == {"sum", "kind", "value"}
+        else Condition.from_dict(c)
+        for c in given
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
 class Rule:
     """One region of features, and what is suggested in it.
 
@@ -495,6 +616,8 @@ class Rule:
             used.
         silent: True where the rule may not speak: it was not approved, and the policy defers where
             it holds. Default False.
+        unless: Exceptions: regions (each a list of conditions, sums among them) in which the rule
+            does not hold and the policy defers. Default none.
 
     Example:
         >>> rule = Rule((Condition("pressure", "at most", 62.0),), "fluids")
@@ -506,8 +629,12 @@ class Rule:
     suggested: Label | Avoid
     facts: Mapping[str, Any] = field(default_factory=lambda: Facts({}))
     silent: bool = False
+    unless: tuple[Region, ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.unless, tuple | list):
+            raise _odd("a rule has a list of exceptions", self.unless)
+        object.__setattr__(self, "unless", tuple(_read_region(region) for region in self.unless))
         if not isinstance(self.conditions, tuple | list) or not all(
             isinstance(c, Condition) for c in self.conditions
         ):
@@ -549,7 +676,16 @@ class Rule:
     @property
     def words(self) -> str:
         """Where the rule holds, in the fewest words: "pressure above 50 and at most 62"."""
-        return self._where() or say("everywhere")
+        return self._but(self._where() or say("everywhere"))
+
+    def _but(self, where: str) -> str:
+        """Where the rule holds, and where not."""
+        if not self.unless:
+            return where
+        regions = [joined(say(" and "), (c.words for c in region)) for region in self.unless]
+        return say(
+            "{where}, but not where {what}", where=where, what=joined(say(", nor where "), regions)
+        )
 
     def _where(self, begins: bool = False) -> str:
         """The conditions in a row, each feature named once; '' where there are none.
@@ -571,15 +707,15 @@ class Rule:
     def sentence(self) -> str:
         """Where the rule holds, as the beginning of a sentence: "If pressure is at most 62"."""
         if not self.conditions:
-            return say("Everywhere")
-        return say("If {where}", where=self._where(begins=True))
+            return self._but(say("Everywhere"))
+        return say("If {where}", where=self._but(self._where(begins=True)))
 
     @property
     def next_sentence(self) -> str:
         """The same after another rule that may hold there too: "Otherwise, if pressure is …"."""
         if not self.conditions:
-            return say("Otherwise, everywhere")
-        return say("Otherwise, if {where}", where=self._where(begins=True))
+            return self._but(say("Otherwise, everywhere"))
+        return say("Otherwise, if {where}", where=self._but(self._where(begins=True)))
 
     def matches(
         self, x: NDArray[np.float64], feature_names: Sequence[str], levels: Levels = ()
@@ -600,11 +736,10 @@ class Rule:
             >>> rule.matches(np.array([[60.0], [70.0]]), ["pressure"]).tolist()
             [True, False]
         """
-        inside, places = np.ones(len(x), bool), list(feature_names)
-        for condition in self.conditions:
-            at = places.index(condition.feature)
-            inside &= condition.holds(x[:, at], levels[at] if levels else None)
-        return inside
+        at = inside(self.conditions, x, feature_names, levels)
+        for region in self.unless:
+            at &= ~inside(region, x, feature_names, levels)
+        return at
 
     def meets(self, other: Rule) -> bool:
         """Whether some state may satisfy both rules.
@@ -627,7 +762,7 @@ class Rule:
 
         Returns:
             Conditions, suggestion, facts, and whether it is silent, as JSON values; "avoid" is true
-            where the suggestion is what not to do.
+            where the suggestion is what not to do, and "unless" holds its exceptions if it has any.
 
         Example:
             >>> Rule((), "fluids").to_dict()
@@ -639,6 +774,7 @@ class Rule:
             **({"avoid": True} if self.avoids else {}),
             "facts": dict(self.facts),
             "silent": self.silent,
+            **({"unless": [[c.to_dict() for c in r] for r in self.unless]} if self.unless else {}),
         }
 
     @classmethod
@@ -646,7 +782,7 @@ class Rule:
         """The rule that a policy file holds.
 
         Args:
-            given: What `to_dict` made; "facts" and "silent" may be left out.
+            given: What `to_dict` made; "facts", "silent" and "unless" may be left out.
 
         Returns:
             The rule.
@@ -658,7 +794,7 @@ class Rule:
             >>> Rule.from_dict({"conditions": [], "suggested": "fluids"}).sentence
             'Everywhere'
         """
-        names = {"conditions", "suggested", "avoid", "facts", "silent"}
+        names = {"conditions", "suggested", "avoid", "facts", "silent", "unless"}
         if not isinstance(given, Mapping) or not set(given) <= names:
             raise _odd("a rule has conditions, a suggestion and facts", given)
         conditions = given.get("conditions")
@@ -672,6 +808,7 @@ class Rule:
             Avoid(named) if avoid else named,
             given.get("facts", {}),
             given.get("silent", False),
+            given.get("unless", ()),
         )
 
 
@@ -747,10 +884,17 @@ def _odd(what: str, given: Any) -> PolicyError:
 
 def dated(rule: Rule, days: Collection[str]) -> Rule:
     """The rule whose words tell dates of these features; all else is the same."""
-    if all(c.day == (c.feature in days) for c in rule.conditions):
+    if not any(isinstance(c, Condition) and c.day != (c.feature in days)
+               for region in (rule.conditions, *rule.unless) for c in region):  # fmt: skip
         return rule
+
+    def told(region: Region) -> Any:
+        return tuple(
+            replace(c, day=c.feature in days) if isinstance(c, Condition) else c for c in region
+        )
+
     return replace(
-        rule, conditions=tuple(replace(c, day=c.feature in days) for c in rule.conditions)
+        rule, conditions=told(rule.conditions), unless=tuple(told(r) for r in rule.unless)
     )
 
 
@@ -816,7 +960,7 @@ def narrower(policy: RulePolicy, number: int, conditions: Iterable[Any]) -> Rule
     for condition in asked:
         policy.check_condition(condition)
     for condition in old.conditions:
-        if not _follows(condition, asked, policy.levels_of(condition.feature)):
+        if not follows(condition, asked, policy.levels_of(condition.feature)):
             words = " and ".join(c.words for c in asked) or "everywhere"
             raise ParameterError(
                 f"this is not narrower: rule {number} holds only where {condition.words}.",
@@ -824,8 +968,8 @@ def narrower(policy: RulePolicy, number: int, conditions: Iterable[Any]) -> Rule
                 "Raise or lower a threshold inwards, leave out labels, or add a condition.",
             )
     new = Rule((*old.conditions, *(c for c in asked if c not in old.conditions)), old.suggested,
-               silent=old.silent)  # fmt: skip
-    if all(_follows(c, old.conditions, policy.levels_of(c.feature)) for c in asked):
+               silent=old.silent, unless=old.unless)  # fmt: skip
+    if all(follows(c, old.conditions, policy.levels_of(c.feature)) for c in asked):
         raise ParameterError(
             f"this is not narrower: rule {number} already asks all of it.",
             old.words,
@@ -845,12 +989,10 @@ def with_facts(old: Rule, new: Rule, facts: Mapping[str, Any]) -> Rule:
     """The narrower rule with what is on record about it, marked as narrowed after looking."""
     before = old.facts.get("narrowed_from") or old.words
     own = {**dict(facts), "narrowed": True, "narrowed_from": before}
-    return Rule(new.conditions, new.suggested, own, new.silent)
+    return Rule(new.conditions, new.suggested, own, new.silent, new.unless)
 
 
-def _follows(
-    condition: Condition, asked: Sequence[Condition], levels: Sequence[str] | None
-) -> bool:
+def follows(condition: Condition, asked: Sequence[Condition], levels: Sequence[str] | None) -> bool:
     """Whether whatever satisfies all of `asked` satisfies a condition too."""
     own = [c for c in asked if c.feature == condition.feature]
     kinds = {c.kind for c in own}

@@ -166,10 +166,14 @@ def record(policy: RulePolicy, rule: Rule) -> str:
     return joined("; ", [*facts, brought] if brought else facts)
 
 
-def explanation(policy: RulePolicy, r: int, state: Label) -> Explanation:
-    """Why the policy answers as it does in a state where rule number r is the first (-1: none)."""
+def explanation(policy: RulePolicy, r: int, state: Label, excepted: int = -1) -> Explanation:
+    """Why the policy answers as it does in a state where rule number r is the first (-1: none).
+
+    `excepted` is the number of a rule of which the state is an exception (-1: of none).
+    """
     if r < 0:
-        return Explanation(state, "defer", None, policy.terms.unseen, 0, None, NONE)
+        reason = policy.terms.unseen if excepted < 0 else _not_here(policy, excepted)
+        return Explanation(state, "defer", None, reason, 0, None, NONE)
     rule, here, unit = policy.rules[r], policy.decisions, policy.terms.counted
     shares, groups = usual_of(rule.facts), here.m[r]
     counted: dict[str, list[int]] = {}
@@ -206,6 +210,16 @@ def _reason(policy: RulePolicy, r: int) -> str:
         words += " Its suggestion is not among those that were approved."
     tail = record(policy, rule)
     return joined("", (words, " ", tail[0].upper(), tail[1:], ".")) if tail else words
+
+
+def _not_here(policy: RulePolicy, r: int) -> str:
+    """Why a rule does not hold in its exceptions."""
+    return say(
+        "Rule {n} does not apply here: the record shows hardly anybody who was given {action}, or "
+        "hardly anybody who was not.",
+        n=r + 1,
+        action=policy.rules[r].action,
+    )
 
 
 def _verdict(rule: Rule, action: Label) -> str:
@@ -344,6 +358,7 @@ def claim(policy: RulePolicy) -> str:
             delta=100 * (1 - delta),
         ),
         joined(" ", (part for part in (whole, alone) if part)),
+        _meant(policy),
         AVOIDING if any(policy.rules[r - 1].avoids for r in covered) else "",
         joined(
             "",
@@ -352,6 +367,20 @@ def claim(policy: RulePolicy) -> str:
                 _hidden([policy.rules[r - 1] for r in covered], source),
             ),
         ),
+    )
+
+
+def _meant(policy: RulePolicy) -> str:
+    """Of which decisions anything is claimed; '' where that is not on record."""
+    record = policy.provenance.get("rules")
+    eta = record.get("eta") if isinstance(record, Mapping) else None
+    if not isinstance(eta, int | float):
+        return ""
+    return say(
+        "It is about decisions like those of which at least {eta:.0f} % went either way: where the "
+        "record shows fewer, the rules do not apply, and of places too small to show it nothing "
+        "is known.",
+        eta=100 * eta,
     )
 
 

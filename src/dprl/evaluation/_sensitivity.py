@@ -45,8 +45,9 @@ class Sensitivity(Result):
         rows: One row per Γ: gamma; difference_min and difference_max, the bounds on the difference
             to usual practice as estimated; difference_low and difference_high, the same with
             sampling error (the lower end of the lower bound, the upper end of the upper bound; NaN
-            where `facts` say why there is none: unsure); value_min, value_max, value_low and value_high of the policy's value; and vacuous, true
-            where the bounds say next to nothing. In units of returns.
+            where `facts` say why there is none: unsure); value_min, value_max, value_low and
+            value_high of the policy's value; and vacuous, true where the bounds say next to
+            nothing. In units of returns.
         gamma_star: Γ* of the gain with sampling error: up to this Γ difference_low is above 0. From
             1 to 20, which means "or more"; None where there is no gain even at Γ = 1.
         gamma_point: Γ* of the gain as estimated: up to this Γ difference_min is above 0.

@@ -160,8 +160,8 @@ class MarkovCheck(Result):
         )
         if self.permutations < self.asked:
             seen += (
-                f" ({self.asked:,} were asked for; fewer are taken in large logs, and by a curtailed "
-                "check.)"
+                f" ({self.asked:,} were asked for; fewer are taken in large logs, and by a "
+                "curtailed check.)"
             )
         if self.unknown:
             seen += (

@@ -539,7 +539,7 @@ def page(rows: Rows, facts: dict[str, Any]) -> str:
         for subject in dict.fromkeys(_subject(line) for line in cells):
             own = [line for line in cells if _subject(line) == subject]
             lines += [f"#### {subject}\n", _cells(own, subject), *_flagged(own)]
-            said = [] if not title else _said(rows, subject)
+            said = _said(rows, own[0]["claim"]) if title else []
             lines += [f"It says there: {' '.join(words.split())}\n" for words in said]
     return "\n".join(lines)
 
@@ -548,14 +548,21 @@ def _markdown(table: Table) -> str:
     return Table(dict(table.columns)).to_markdown()
 
 
+TOGETHER = {"check": "confident", "sensitivity": "evaluate"}
+"""Subjects that share the table of another."""
+
+
 def _subject(line: Any) -> str:
-    """Whose claim it is, the word before the colon, or before what it is asked for."""
-    return str(line["claim"]).split(": ")[0].split()[0]
+    """In whose table a claim is."""
+    word = str(line["claim"]).split(": ")[0].split()[0]
+    return TOGETHER.get(word, word)
 
 
 def _column(line: Any, subject: str) -> str:
     """Of a gate its way, whatever it claims of it; else the claim."""
     begin, end = str(line["claim"]).split(": ")
+    if begin in TOGETHER:
+        return str(line["claim"])
     return end if subject == begin else begin.removeprefix(f"{subject} ")
 
 
@@ -563,23 +570,23 @@ def _row(line: Any) -> str:
     return STRENGTH.sub("", str(line["world"]))
 
 
-def _said(rows: Rows, subject: str) -> list[str]:
-    """What was printed where an assumption of the claims of a subject does not hold, once."""
-    chosen = [
-        str(words)
-        for claim, words, broken in zip(rows["claim"], rows["words"], rows["apart"], strict=True)
-        if broken and words and str(claim).startswith(subject)
-    ]
-    return chosen[:1]
+def _said(rows: Rows, claim: str) -> list[str]:
+    """What was printed where an assumption of a claim does not hold, once."""
+    chosen = np.flatnonzero(
+        (rows["claim"] == claim) & (rows["apart"] != "") & (rows["words"] != "")
+    )
+    return [str(words) for words in rows["words"][chosen[:1]]]
 
 
 def _flagged(lines: Sequence[Any]) -> list[str]:
-    """The cells above their level, in a line each."""
-    return [
-        f"Above its level: {line['claim']}, {line['world']}: {line['false']} of "
-        f"{line['logs']}, {line['low']:.3f} to {line['high']:.3f}.\n"
+    """The cells above their level, one after another."""
+    told = [
+        f"{line['claim']}, {line['world']}: {line['false']} of "
+        f"{line['made'] if line['claim'].startswith(INTERVALS) else line['logs']} "
+        f"({line['low']:.3f} to {line['high']:.3f})"
         for line in lines if line["flag"] == "FALSE"
     ]  # fmt: skip
+    return [f"Above the level: {'; '.join(told)}.\n"] if told else []
 
 
 def _cells(lines: Sequence[Any], subject: str) -> str:
@@ -595,14 +602,14 @@ def _cells(lines: Sequence[Any], subject: str) -> str:
             counts: dict[str, tuple[int, int]] = {}
             for c in cells:
                 false, n = counts.get(c["claim"], (0, 0))
-                given = c["made"] if subject in INTERVALS else c["logs"]
+                given = c["made"] if c["claim"].startswith(INTERVALS) else c["logs"]
                 counts[c["claim"]] = false + c["false"], n + given
             false, n = max(counts.values(), default=(0, 0), key=lambda x: x[0] / max(x[1], 1))
             words = f"{false}/{n}" if n else ""
             told[name] = f"**{words}**" if any(c["flag"] == "FALSE" for c in cells) else words
             worst = max(worst, clopper_pearson(false, n)[1] if n else 0.0)
         told["most"] = f"{worst:.3f}"
-        told["made"] = _mean([c["made"] / c["logs"] for c in own if _counts(c, KEPT, own)])
+        told["made"] = _mean([c["made"] / c["logs"] for c in _first(own)])
         told["kept"] = _mean([c["power"] for c in own if str(c["claim"]).endswith(KEPT)])
         told["claimed"] = _mean([c["power"] for c in own if str(c["claim"]).endswith(CLAIMED)])
         told["width"] = _mean([c["width"] for c in own])
@@ -616,10 +623,9 @@ KEPT = (": every rule", ": not below practice", ": suggestions", "headline", ": 
 CLAIMED = (": stated gain", ": bound", ": gain")
 
 
-def _counts(cell: Any, ends: tuple[str, ...], own: Sequence[Any]) -> bool:
-    """Whether a cell tells how often anything is claimed; all of them where none is chosen."""
-    chosen = [c for c in own if str(c["claim"]).endswith(ends)]
-    return cell in (chosen or own)
+def _first(own: Sequence[Any]) -> Sequence[Any]:
+    """The cells of a row that tell how often anything is claimed; all where none is chosen."""
+    return [c for c in own if str(c["claim"]).endswith(KEPT)] or own
 
 
 def _mean(values: Sequence[float]) -> str:

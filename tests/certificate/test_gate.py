@@ -810,7 +810,7 @@ def test_counterexample_the_markov_property():
     asked, plain = (dprl.gate(LEARNER, log, markov=claimed, **ask) for claimed in (True, False))
     assert asked.act("s") == plain.act("s") != "rush"
     assert asked.certificate.visits == "first"
-    assert not dprl.markov_check(log, 1.0, lags=9, permutations=1_199).ok
+    assert not dprl.markov_check(log, 1.0, lags=9, permutations=1_679).ok
 
 
 def test_without_the_markov_property_less_is_claimed():

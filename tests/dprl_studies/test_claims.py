@@ -33,10 +33,23 @@ def test_cells_above_their_level_are_flagged_and_the_others_are_not():
     facts = {"seed": 7, "dprl": "1", "code": "abc"}
     text = claims.page(rows_of(broken), facts)
     assert "It says there: It assumes." in text
-    assert "8/100 (0.035 to 0.152) |" in text
+    assert "| 8/100 | 0.152 |" in text
     assert "--seed 7" in text
     text = claims.page(rows_of(fine + [{**one, "false": True}] * 4), facts)
-    assert "**12/104 (0.061 to 0.193)** |" in text
+    assert "| **12/104** | 0.193 |" in text
+    assert "rules: every rule, wet chicken, 300: 12 of 104 (0.061 to 0.193)." in text
+
+
+def test_worlds_that_differ_in_strength_share_a_row_of_the_page():
+    lines = [
+        {"claim": claim, "world": f"null xor {how}, 300 x 4", "false": i < k, "made": i < 60}
+        for claim, k in (("evaluate: headline", 2), ("sensitivity: bounds", 1))
+        for how in ("weak", "strong")
+        for i in range(100)
+    ]
+    text = claims.page(rows_of(lines), {"seed": 7, "dprl": "1", "code": "abc"})
+    assert "| null xor, 300 x 4 | 4/120 | 2/120 | 0.083 | 0.60 |" in text
+    assert "Above" not in text
 
 
 def test_refused_intervals_do_not_count_as_right():

@@ -231,10 +231,14 @@ def supported(decisions: PolicyAtSteps, log: Log, seed: int) -> Floats:
         chance = np.where(decisions.acts, decisions.pi[:, a], 0.0)[decisions.row]
         named = np.flatnonzero(chance > 0)
         taken = log.action[named] == a
-        x = np.column_stack([Z[named], step[named], chance[named]])
         share = float((log.action == a).mean()) if taken.any() else 0.0
+        everywhere = np.column_stack([Z, step])
+        x = np.column_stack([everywhere[named], chance[named]])
         for region in without(x, sums, taken, share, seed):
             supported_here[named[inside(region, x)], a] = 0.0
+        if taken.any() and len(named) < log.n_steps:  # more steps show more
+            for region in without(everywhere, sums, log.action == a, share, seed):
+                supported_here[named[inside(region, x)], a] = 0.0
     return supported_here
 
 

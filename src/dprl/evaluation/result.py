@@ -617,7 +617,7 @@ def _nobody(facts: Mapping[str, Any], log: Log) -> str:
         return say("has no chance there in the behaviour given")
     if log.state is not None:
         return say("nobody took in its state")
-    return say("hardly anybody took at steps like that (at most 3, and less than 2 %, in a region)")
+    return say("hardly anybody took at steps like that (more likely than not less than 5 %)")
 
 
 def no_spread(followed: tuple[int, float] | None, level: float) -> list[str]:

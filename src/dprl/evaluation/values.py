@@ -22,6 +22,7 @@ step's own luck is in its reward and not in its Q̂ as well.
 
 from __future__ import annotations
 
+# Apart: models of values; the estimators that use them are beside it.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial

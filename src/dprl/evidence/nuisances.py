@@ -540,6 +540,7 @@ def fit_nuisances(
     behavior_models: Sequence[tuple[str, Any]] | None = None,
     step: bool = True,
     categories: bool = False,
+    more: Floats | None = None,
     threads: int | None = None,
 ) -> Nuisances:
     """Values and probabilities of actions of usual practice, cross-fitted by group.
@@ -563,6 +564,9 @@ def fit_nuisances(
         categories: Whether features may be categories; false refuses them, for callers that would
             take the codes of labels for numbers. Models of users get a column of 0 and 1 for each
             label, and one for "missing", after the numbers. Default False.
+        more: float64 (N, k), further columns of our models: whether a row is in a region without
+            takers of an action, say, where a smooth model would be wrong on both sides of the
+            border. Default None.
         threads: How many fits run at a time; the answer does not depend on it. Default None: as
             many as there are cores.
 
@@ -607,6 +611,8 @@ def fit_nuisances(
     )
     regressors = check_regressor(value_model, columns_of(log, step, marks is not None))
     practice = Practice(log, folds, seed, step, marks, menu, threads)
+    if more is not None and practice.ours(behavior_models) and value_model is None:
+        practice.more = more
     models = practice.models(behavior_models) if estimated else []
     known_b = None if propensity is None else check_propensity(log, propensity)
     models, b, losses, doubt = practice.mended(models, behavior_models, known_b, logged)

@@ -37,9 +37,9 @@ ETA = 0.05
 """The least share of takers in a place of which anything is claimed."""
 RARER = 4.0
 """An action that is rare everywhere may be so many times rarer in a place, and no more."""
-CHANCE = 0.75
+CHANCE = 0.5
 """One less the confidence of the upper end of the share of takers."""
-EXPECTED = 8.0
+EXPECTED = 10.0
 """Takers that a region would have if the action were as frequent there as elsewhere."""
 LEAST = 10
 """The fewest steps of a region."""
@@ -134,6 +134,8 @@ def without(Z: Floats, sums: Ints, taken: Bools, share: float, seed: int) -> lis
     rows = np.arange(len(Z))
     if len(rows) > MOST:
         rows = np.sort(np.random.default_rng(seed).choice(rows, MOST, replace=False))
+    if not taken[rows].any():
+        return [()] if len(rows) else []
     found: list[tuple[Side, ...]] = []
     while len(rows) and len(found) < REGIONS:
         z, took = Z[rows], taken[rows]
@@ -162,8 +164,6 @@ def inside(region: tuple[Side, ...], Z: Floats) -> Bools:
 
 def hardly(took: int, steps: int, share: float) -> bool:
     """Whether so many takers among so many steps are hardly any; `share` is that of all steps."""
-    if not took and not share:
-        return True
     return bool(_few(np.array([took]), np.array([steps]), share)[0])
 
 
@@ -214,7 +214,8 @@ def _settled(Z: Floats, taken: Bools, share: float, region: tuple[Side, ...]) ->
             region = rest
             continue
         outside = within & ~side.holds(Z)
-        q = min(max(float(taken[outside].mean()), 2 * eta), 1 - eta)
+        q = float(taken[outside].mean()) if outside.any() else share
+        q = min(max(q, 2 * eta), 1 - eta)
         best, new = moved(side, within, q)
         for turned in range(2 * len(side.terms) if len(side.terms) > 1 else 0):
             t = turned % len(side.terms)

@@ -19,6 +19,7 @@ product prints there.
 
 from __future__ import annotations
 
+import re
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -496,25 +497,25 @@ def brief(table: Table) -> Table:
     return table_of(lines, table.caption)
 
 
-INTRODUCTION = """# Claims and the truth
+INTRODUCTION = """By `dprl reproduce claims --seed {seed}` on {date}, dprl {version}, code {code}.
 
-Every claim that dprl prints, in worlds that were made to punish it and whose truth is known
-(`dprl.envs.hard`): was the claim made, and was it false? By `dprl reproduce claims --seed {seed}`
-on {date}, dprl {version}, code {code}; {logs} logs a cell. A cell says in how many logs a claim
-was false, of all logs (of intervals: of those that were given), with its Clopper-Pearson interval.
-The level is {level:g}; a cell that exceeds it by more than two standard errors is **bold**. *made*
-is the share of logs in which anything was claimed, *kept* the share of the best possible gain that
-the issued policies have, *claimed* the share that they state, 0 where nothing is issued.
+A cell says in how many logs a claim was false, of all logs (of intervals: of those that were
+given). Worlds that differ in strength alone share a row. **Bold**: in a world of the row more logs
+than the level of {level:g} and two standard errors; then the worst world is named below the table.
+*most*: upper end of the Clopper-Pearson interval of the worst column, over the whole row. *made*:
+share of logs in which anything is claimed. *kept*: share of the best possible gain that the issued
+policies have; *claimed*: share that is stated, 0 where nothing is issued.
 """
-APART = """## Where an assumption does not hold
+APART = """### Where an assumption does not hold
 
-No method can keep these claims here (a cause that nobody recorded, a catastrophe that the log has
-not met, a state that hides the past); what matters is that the sentence says what it rests on.
+No method can keep these claims here: a cause that nobody recorded, a catastrophe that the log has
+not met, a state that hides the past. What is printed names what it rests on.
 """
+STRENGTH = re.compile(r" (weak|medium|strong)(?=, )")
 
 
 def page(rows: Rows, facts: dict[str, Any]) -> str:
-    """The page of the docs that shows all claims: made from the rows.
+    """The tables of the page of the docs that shows all claims: made from the rows.
 
     Args:
         rows: The rows of the experiment.
@@ -527,70 +528,109 @@ def page(rows: Rows, facts: dict[str, Any]) -> str:
     lines = [
         INTRODUCTION.format(
             seed=facts["seed"], version=facts["dprl"], code=facts["code"][:12], level=LEVEL,
-            logs=_span(table["logs"]), date=datetime.now(UTC).date(),
+            date=datetime.now(UTC).date(),
         ),
-        Table(dict(brief(table).columns)).to_markdown(),
+        _markdown(brief(table)),
     ]  # fmt: skip
     held = [line for line in table if line["flag"] != "apart"]
-    broken = [line for line in table if line["flag"] == "apart"]
-    for subject in dict.fromkeys(line["claim"].split(": ")[0] for line in held):
-        lines += [f"## {subject}\n", _cells(held, subject)]
-    if broken:
-        lines.append(APART)
-        said = {
-            claim: next((str(w) for w in part["words"].tolist() if w), "")
-            for (claim,), part in by(rows, "claim")
-        }
-        for subject in dict.fromkeys(line["claim"].split(": ")[0] for line in broken):
-            words = next((w for c, w in said.items() if c.startswith(f"{subject}: ") and w), "")
-            if not any(c["made"] for c in broken if c["claim"].startswith(f"{subject}: ")):
-                continue
-            lines += [f"### {subject}, apart\n", _cells(broken, subject)]
-            lines += [f"It says there: {' '.join(words.split())}\n"] * bool(words)
+    broken = [line for line in table if line["flag"] == "apart" and line["made"]]
+    for cells, title in ((held, ""), (broken, APART)):
+        lines += [title] * bool(title and cells)
+        for subject in dict.fromkeys(_subject(line) for line in cells):
+            own = [line for line in cells if _subject(line) == subject]
+            lines += [f"#### {subject}\n", _cells(own, subject), *_flagged(own)]
+            said = _said(rows, own[0]["claim"]) if title else []
+            lines += [f"It says there: {' '.join(words.split())}\n" for words in said]
     return "\n".join(lines)
 
 
-def _span(counts: Sequence[int]) -> str:
-    low, high = min(counts), max(counts)
-    return f"{low}" if low == high else f"{low} to {high}"
+def _markdown(table: Table) -> str:
+    return Table(dict(table.columns)).to_markdown()
+
+
+TOGETHER = {"check": "confident", "sensitivity": "evaluate"}
+"""Subjects that share the table of another."""
+
+
+def _subject(line: Any) -> str:
+    """In whose table a claim is."""
+    word = str(line["claim"]).split(": ")[0].split()[0]
+    return TOGETHER.get(word, word)
+
+
+def _column(line: Any, subject: str) -> str:
+    """Of a gate its way, whatever it claims of it; else the claim."""
+    begin, end = str(line["claim"]).split(": ")
+    if begin in TOGETHER:
+        return str(line["claim"])
+    return end if subject == begin else begin.removeprefix(f"{subject} ")
+
+
+def _row(line: Any) -> str:
+    return STRENGTH.sub("", str(line["world"]))
+
+
+def _said(rows: Rows, claim: str) -> list[str]:
+    """What was printed where an assumption of a claim does not hold, once."""
+    chosen = np.flatnonzero(
+        (rows["claim"] == claim) & (rows["apart"] != "") & (rows["words"] != "")
+    )
+    return [str(words) for words in rows["words"][chosen[:1]]]
+
+
+def _flagged(lines: Sequence[Any]) -> list[str]:
+    """The cells above their level, one after another."""
+    told = [
+        f"{line['claim']}, {line['world']}: {line['false']} of "
+        f"{line['made'] if line['claim'].startswith(INTERVALS) else line['logs']} "
+        f"({line['low']:.3f} to {line['high']:.3f})"
+        for line in lines if line["flag"] == "FALSE"
+    ]  # fmt: skip
+    return [f"Above the level: {'; '.join(told)}.\n"] if told else []
 
 
 def _cells(lines: Sequence[Any], subject: str) -> str:
-    """The cells of a subject as a Markdown table: a row per world, a column per claim."""
-    cells = {(c["world"], c["claim"]): c for c in lines if c["claim"].startswith(f"{subject}: ")}
-    worlds = list(dict.fromkeys(world for world, _ in cells))
-    claims = list(dict.fromkeys(claim for _, claim in cells))
-    claims = [c for c in claims if any(cells[w, c]["made"] for w in worlds if (w, c) in cells)]
+    """The cells of a subject as a Markdown table: a row per kind of world, a column per claim."""
+    named = list(dict.fromkeys(_column(c, subject) for c in lines if c["made"]))
+    columns: dict[str, list[Any]] = {"world": []}
+    for row in dict.fromkeys(_row(line) for line in lines):
+        own = [line for line in lines if _row(line) == row]
+        told: dict[str, Any] = {"world": row}
+        worst = 0.0
+        for name in named:
+            cells = [c for c in own if _column(c, subject) == name]
+            counts: dict[str, tuple[int, int]] = {}
+            for c in cells:
+                false, n = counts.get(c["claim"], (0, 0))
+                given = c["made"] if c["claim"].startswith(INTERVALS) else c["logs"]
+                counts[c["claim"]] = false + c["false"], n + given
+            false, n = max(counts.values(), default=(0, 0), key=lambda x: x[0] / max(x[1], 1))
+            words = f"{false}/{n}" if n else ""
+            told[name] = f"**{words}**" if any(c["flag"] == "FALSE" for c in cells) else words
+            worst = max(worst, clopper_pearson(false, n)[1] if n else 0.0)
+        told["most"] = f"{worst:.3f}"
+        told["made"] = _mean([c["made"] / c["logs"] for c in _first(own)])
+        told["kept"] = _mean([c["power"] for c in own if str(c["claim"]).endswith(KEPT)])
+        told["claimed"] = _mean([c["power"] for c in own if str(c["claim"]).endswith(CLAIMED)])
+        told["width"] = _mean([c["width"] for c in own])
+        told["ess"] = _mean([c["ess"] for c in own])
+        for name, value in told.items():
+            columns.setdefault(name, []).append(value)
+    return Table({n: v for n, v in columns.items() if any(v)}).to_markdown()
 
-    def told(cell: Any) -> str:
-        if cell is None:
-            return ""
-        n = cell["made"] if subject in INTERVALS else cell["logs"]
-        words = f"{cell['false']}/{n}"
-        if len(claims) <= 4:
-            words += f" ({cell['low']:.3f} to {cell['high']:.3f})"
-        return f"**{words}**" if cell["flag"] == "FALSE" else words
 
-    columns: dict[str, list[Any]] = {"world": worlds}
-    for claim in claims:
-        name = claim.split(": ")[1]
-        columns[name] = [told(cells.get((world, claim))) for world in worlds]
+KEPT = (": every rule", ": not below practice", ": suggestions", "headline", ": bounds")
+CLAIMED = (": stated gain", ": bound", ": gain")
 
-    def beside(title: str, name: str, among: Sequence[str]) -> None:
-        own = [c for c in claims if c.split(": ")[1] in among][:1]
-        values = [cells[w, c][name] for c in own for w in worlds if (w, c) in cells]
-        if len(values) == len(worlds) and np.isfinite(values).any():
-            columns[title] = [f"{v:.2f}" if np.isfinite(v) else "" for v in values]
 
-    names = [c.split(": ")[1] for c in claims]
-    for cell in cells.values():
-        cell["share made"] = cell["made"] / cell["logs"]
-    beside("made", "share made", names)
-    beside("kept", "power", ("every rule", "not below practice", "suggestions"))
-    beside("claimed", "power", ("stated gain", "bound", "gain"))
-    beside("width", "width", names)
-    beside("ess", "ess", names)
-    return Table(columns).to_markdown()
+def _first(own: Sequence[Any]) -> Sequence[Any]:
+    """The cells of a row that tell how often anything is claimed; all where none is chosen."""
+    return [c for c in own if str(c["claim"]).endswith(KEPT)] or own
+
+
+def _mean(values: Sequence[float]) -> str:
+    finite = [v for v in values if np.isfinite(v)]
+    return f"{float(np.mean(finite)):.2f}" if finite else ""
 
 
 def figure(rows: Rows) -> Any:

@@ -37,7 +37,7 @@ def sure():
 def fooled():
     """A policy of states that are not enough, and a log to judge it by."""
     with pytest.warns(dprl.StateWarning):
-        policy = dprl.Confident(gamma=1.0).fit(HIDDEN.sample(200, seed=0))
+        policy = dprl.Confident(gamma=1.0, promise=False).fit(HIDDEN.sample(200, seed=0))
     return policy, HIDDEN.sample(200, seed=1)
 
 
@@ -120,7 +120,7 @@ def test_a_report_says_what_the_policy_states(sure, held, tmp_path):
 def test_a_state_that_is_not_enough_is_warned_of_everywhere(fooled, tmp_path):
     policy, log = fooled
     text = written(policy, log, tmp_path)
-    gain, assumed, checked = policy.stated
+    gain, _, assumed, checked = policy.stated
     assert notices(text)[f"Be wary: {gain}"] is True
     assert notices(text)[f"Be wary: {checked}"] is True
     assert notices(text)[assumed] is False

@@ -11,7 +11,7 @@ import pandas
 import pytest
 
 import dprl
-from dprl.policies.rules.rule import Condition, Rule
+from dprl.policies.rules.rule import Condition, Rule, Sum
 
 duckdb = pytest.importorskip("duckdb")
 
@@ -29,8 +29,18 @@ THRESHOLDS = (
 )
 
 
-def policy(seed=0, n=12, actions=ACTIONS):
-    """Rules over all kinds of conditions and thresholds, some silent."""
+def exception(rng):
+    """A region in which a rule does not hold: conditions, or a sum of features."""
+    named = rng.choice(len(NAMES), 3, replace=False)
+    terms = [(NAMES[i], float(w), float(m)) for i, w, m in zip(
+        named, np.round(rng.normal(size=3), 1) + 0.05, rng.choice([0.0, 0.1 + 0.2, -7.0], 3), strict=True
+    )]  # fmt: skip
+    border = Sum(tuple(terms), str(rng.choice(["above", "at most"])), float(rng.normal(0, 60)))
+    return (border, Condition(NAMES[rng.integers(len(NAMES))], "above", 2.1))[: rng.integers(1, 3)]
+
+
+def policy(seed=0, n=12, actions=ACTIONS, exceptions=0.0):
+    """Rules over all kinds of conditions and thresholds, some silent, some with exceptions."""
     rng, rules, words = np.random.default_rng(seed), [], set()
     while len(rules) < n:
         conditions = []
@@ -43,6 +53,7 @@ def policy(seed=0, n=12, actions=ACTIONS):
                 tuple(conditions),
                 actions[rng.integers(len(actions))],
                 silent=bool(rng.random() < 0.2),
+                unless=[exception(rng)] * int(rng.random() < exceptions),
             )
         except dprl.PolicyError:
             continue
@@ -97,24 +108,36 @@ def from_json(ruled, x):
     result = np.full(len(x), None, object)
     decided = np.zeros(len(x), bool)
     for rule in given["rules"]:
-        holds = ~decided
+        holds, excepted = ~decided, np.zeros(len(x), bool)
         for c in rule["if"]:
-            column = x[:, given["features"].index(c["feature"])]
-            finite = np.isfinite(column)
-            holds &= {
-                "missing": lambda v: np.isnan(column),  # noqa: B023
-                "known": lambda v: finite,  # noqa: B023
-                "at most": lambda v: finite & (column <= v),  # noqa: B023
-                "above": lambda v: finite & (column > v),  # noqa: B023
-            }[c["kind"]](c.get("value"))
-        result[holds] = rule["then"]
+            holds &= json_condition(given, c, x)
+        for region in rule.get("unless", ()):
+            excepted |= np.all([json_condition(given, c, x) for c in region], axis=0)
+        result[holds & ~excepted] = rule["then"]
         decided |= holds
     return result.tolist()
 
 
-@pytest.mark.parametrize("seed", range(4))
+def json_condition(given, c, x):
+    if "sum" in c:
+        total = np.zeros(len(x))
+        for feature, weight, middle in c["sum"]:
+            column = x[:, given["features"].index(feature)]
+            total = total + weight * np.where(np.abs(column) <= 1e100, column, middle)
+        return (total > c["value"]) == (c["kind"] == "above")
+    column = x[:, given["features"].index(c["feature"])]
+    finite = np.isfinite(column)
+    return {
+        "missing": lambda v: np.isnan(column),
+        "known": lambda v: finite,
+        "at most": lambda v: finite & (column <= v),
+        "above": lambda v: finite & (column > v),
+    }[c["kind"]](c.get("value"))
+
+
+@pytest.mark.parametrize("seed", range(6))
 def test_they_answer_as_the_policy_does(seed):
-    ruled, x = policy(seed), states(20_000, seed)
+    ruled, x = policy(seed, exceptions=0.7 * (seed > 3)), states(20_000, seed)
     right = answers(ruled, x)
     assert len(set(right)) >= 3
     assert from_sql(ruled, x) == right

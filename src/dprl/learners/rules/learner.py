@@ -94,7 +94,7 @@ from dprl.logs.outcome import Outcome
 from dprl.logs.source import check_claim
 from dprl.policies.base import provenance_of
 from dprl.policies.rules.policy import RulePolicy
-from dprl.policies.rules.rule import Region, Rule
+from dprl.policies.rules.rule import Region, Rule, inside
 
 EVERYONE = -1
 """Stands for the seed of a division where there is none: all groups certify."""
@@ -380,13 +380,20 @@ class Work:
         """Models of all groups."""
         return fit_nuisances(
             self.log, self.learner.gamma, folds=self.learner.folds, seed=self.learner.seed,
-            propensity=self.propensity, categories=True, **self.brought,
+            propensity=self.propensity, categories=True, more=self._borders(), **self.brought,
         )  # fmt: skip
 
     @functools.cached_property
     def bare(self) -> tuple[tuple[Region, ...], ...]:
         """For every action the regions in which hardly anybody took it, or did otherwise."""
         return bare_regions(self.log, self.learner.seed)
+
+    def _borders(self) -> Floats | None:
+        """float64 (N, k): whether a step is in each of these regions; None where there is none."""
+        log, regions = self.log, dict.fromkeys(region for own in self.bare for region in own)
+        at = [inside(r, np.asarray(log.features), log.feature_names, log.levels) for r in regions]
+        real = [one.astype(np.float64) for one in at if one.any() and not one.all()]
+        return np.column_stack(real) if real else None
 
     def scores(self, V: Floats, b: Floats, lam: float) -> Scores:
         """The scores of all steps, but where hardly anybody took an action or did otherwise."""

@@ -27,7 +27,7 @@ from dprl.logs.encoding.categories import TRUTH, TRUTH_WORDS
 from dprl.logs.encoding.encoder import FAR, Encoding
 from dprl.logs.log import Label
 from dprl.logs.reading.dates import SINCE
-from dprl.policies.rules.rule import Condition, Region, Rule, Sum, features_of
+from dprl.policies.rules.rule import HUGE, Condition, Region, Rule, Sum, features_of
 
 LARGEST = repr(sys.float_info.max).replace("e+", "e")
 """The largest double, as SQL and Python write it."""
@@ -43,7 +43,7 @@ SEMANTICS = (
 EXCEPTED = (
     " Where all conditions of a rule hold and all of one of its 'unless', the answer is null. A "
     "'sum' adds weight times number of each feature, in this order from 0; the last number of each "
-    "stands for a feature that is no finite number."
+    f"stands for a feature that is no number from -{HUGE!r} to {HUGE!r}."
 )
 """How exceptions are read, after SEMANTICS."""
 FILLED = "First, a missing feature that is named in 'fills' takes the number given there. "
@@ -221,7 +221,7 @@ def _sql_sum(condition: Sum, fills: Fills, days: Collection[str]) -> str:
         own = [f"CAST(CAST({column} AS VARCHAR) AS DOUBLE)", f"CAST({column} AS DOUBLE)"]
         plain = f"if(typeof({column}) = 'FLOAT', {own[0]}, {own[1]})"  # a FLOAT as it is written
         x = _sql_filled(_sql_days(column) if feature in days else plain, fills.get(feature))
-        x = f"if({x} BETWEEN -{LARGEST} AND {LARGEST}, {x}, {_double(middle)})"
+        x = f"if({x} BETWEEN -{_double(HUGE)} AND {_double(HUGE)}, {x}, {_double(middle)})"
         total = f"({total} + {_double(weight)} * {x})"
     return f"{total} {'>' if condition.kind == 'above' else '<='} {_double(condition.value)}"
 
@@ -394,7 +394,7 @@ def _python_sum(condition: Sum, asked: Sequence[str]) -> str:
     total = "0.0"
     for feature, weight, middle in condition.terms:
         x = f"x{asked.index(feature)}"
-        total += f" + {weight!r} * ({x} if -LARGEST <= {x} <= LARGEST else {middle!r})"
+        total += f" + {weight!r} * ({x} if -{HUGE!r} <= {x} <= {HUGE!r} else {middle!r})"
     return f"{total} {'>' if condition.kind == 'above' else '<='} {condition.value!r}"
 
 

@@ -280,6 +280,8 @@ KINDS: tuple[ConditionKind, ...] = get_args(ConditionKind)
 """What a condition may ask; their places are the codes of the compiled loop."""
 WITH_NUMBER = ("at most", "above")
 WITH_LABELS = ("in", "not in")
+HUGE = 1e100
+"""The largest number that is added up."""
 PLAIN = re.compile(r"[^\W_][\w.+/-]*")
 """Labels that are read without quotation marks."""
 OWN_WORDS = {"and", "or", "nor", "neither", "not", "is", "at", "above", "after", "missing", "known"}
@@ -477,7 +479,8 @@ class Sum:
 
     Attributes:
         terms: For each feature its name, its weight, and the number that stands for it where it is
-            no finite number. They are added in this order.
+            missing, infinite, or beyond `HUGE`, so that no sum is infinite. They are added in this
+            order.
         kind: "at most" or "above".
         value: The number that the sum is compared with.
 
@@ -503,6 +506,8 @@ class Sum:
         if len({name for name, _, _ in terms}) < len(terms):
             raise _odd("a sum names a feature twice", terms)
         numbers = tuple((name, _finite(w, terms), _finite(x, terms)) for name, w, x in terms)
+        if any(max(abs(w), abs(x)) > HUGE for _, w, x in numbers):
+            raise _odd(f"the numbers of a sum are at most {HUGE:g}", terms)
         object.__setattr__(self, "terms", numbers)
         object.__setattr__(self, "value", _finite(self.value, terms) + 0.0)
 
@@ -531,7 +536,7 @@ class Sum:
         total, places = np.zeros(len(x)), list(feature_names)
         for name, weight, middle in self.terms:
             column = x[:, places.index(name)]
-            total = total + weight * np.where(np.isfinite(column), column, middle)
+            total = total + weight * np.where(np.abs(column) <= HUGE, column, middle)
         return total
 
     def holds(self, x: NDArray[np.float64], feature_names: Sequence[str]) -> NDArray[np.bool_]:
@@ -683,9 +688,8 @@ class Rule:
         if not self.unless:
             return where
         regions = [joined(say(" and "), (c.words for c in region)) for region in self.unless]
-        return say(
-            "{where}, but not where {what}", where=where, what=joined(say(", nor where "), regions)
-        )
+        what = joined(say(", nor where "), regions)
+        return say("{where}, but not where {what}", where=where, what=what)
 
     def _where(self, begins: bool = False) -> str:
         """The conditions in a row, each feature named once; '' where there are none.

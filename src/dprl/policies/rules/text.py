@@ -257,6 +257,8 @@ def rule_table(policy: RulePolicy, which: Bools, what: str) -> Table:
         note=NOTE + more[1] if rows else "",
         identifiers=frozenset({"rule", "where", "usual", "suggested", "imbalance_of"}),
         first=("rule", "where", "suggested", "usual", "advantage", "low", "high", "groups"),
+        in_short="advantage: over doing otherwise where the rule holds; low and high hold for all "
+        "rules at once (large-sample).",
     )
     return policy.terms.measured.table(table)
 

@@ -798,7 +798,7 @@ def words_of_rules(policy: RulePolicy) -> str:
     apart = not_issued(policy)
     tables = "\n\n".join(map(str, (apart, table) if len(apart) else (table,)))
     if policy.rules:
-        return f"{policy}\n\n{policy.worth()}\n\n{tables}"
+        return f"{policy.details()}\n\n{policy.worth()}\n\n{tables}"
     return "\n".join(
         ["No rule was certified: the policy defers everywhere.", *policy.provenance["notes"], "",
          tables]

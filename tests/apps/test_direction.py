@@ -207,11 +207,11 @@ def test_learned_and_judged_over_labels(tmp_path) -> None:
             **shown_of(policy),
             **{f"explain {s}": policy.explain(s).to_dict() for s in train.states},
             **{f"explain {s} in words": str(policy.explain(s)) for s in ("fever", "worse")},
-            "evaluation": str(evaluation), "evaluation as values": evaluation.to_dict(),
+            "evaluation": evaluation.details(), "evaluation as values": evaluation.to_dict(),
             "evaluation page": evaluation._repr_html_(),
             "sensitivity as values": bounds.to_dict(),
             "sensitivity": "\n".join(bounds.lines()), "compare": compared.to_dict(),
-            "sweep": swept.to_dict(), "check": str(found), "log": train._repr_html_(),
+            "sweep": swept.to_dict(), "check": found.details(), "log": train._repr_html_(),
             "markov": dprl.markov_check(train, 1.0, permutations=199).to_dict(),
             "report": (tmp_path / f"{way}.html").read_text(),
             "report in German": (tmp_path / f"{way}.de.html").read_text().replace(",", "."),
@@ -246,14 +246,14 @@ def test_certified_and_watched(tmp_path) -> None:
             for name, gated in
             {"proved": proved, "large": large, "whole": whole, "none": none}.items()
             for kind, form in {
-                "certificate": lambda p: str(p.certificate),
+                "certificate": lambda p: p.certificate.details(),
                 "page": lambda p: p.certificate._repr_html_(),
                 "values": lambda p: p.certificate.to_dict(),
                 "changes": lambda p: p.changes().to_dicts(),
             }.items()
         }  # fmt: skip
         shown[way] |= {
-            "watch": str(looked), "watch as values": looked.to_dict(),
+            "watch": looked.details(), "watch as values": looked.to_dict(),
             "history": watched.history().to_dicts(),
             "report": (tmp_path / f"{way}.html").read_text(),
         }  # fmt: skip
@@ -296,7 +296,35 @@ def test_learned_and_judged_over_features(tmp_path) -> None:
             **{f"cells {name}": own for name, own in shown_of(cells).items()},
             "near explain": near.explain([0.0, 0.0], cases=True).to_dict(),
             "rules explain": rules.explain([-1.0, 0.0]).to_dict(),
-            "rules worth": rules.worth().to_dicts(), "certificate": str(cells.certificate),
+            "rules worth": rules.worth().to_dicts(), "certificate": cells.certificate.details(),
             "report": (tmp_path / f"{way}.html").read_text(),
         }  # fmt: skip
     check_shown(shown, gain, -20.0)
+
+
+def test_the_answer_is_the_same_in_other_words() -> None:
+    """At most eight lines, verdict first: "higher by 0.6" where more is better, else "lower by"."""
+    printed = {}
+    for way in ("higher", "lower"):
+        train, test = log_of(way), log_of(way, seed=1)
+        policy = dprl.DPRLDiscrete(n_min=30, gamma=1.0).fit(train)
+        evaluation = dprl.evaluate(policy, test, draws=100)
+        swept = dprl.sweep(
+            dprl.DPRLDiscrete(n_min=30, gamma=1.0), train, test, n_min=[30, 150], draws=50
+        )
+        gated = dprl.gate(
+            dprl.DPRLDiscrete(n_min=20, gamma=1.0), log_of(way, n=3000), value_range=ranged(way)
+        )
+        bounds = dprl.sensitivity(policy, test, gamma=[1, 2], draws=50)
+        watched = dprl.Monitor(gated).add(test)
+        printed[way] = [evaluation, swept, gated.certificate, bounds, watched, dprl.check(train)]
+        assert all(len(str(one).splitlines()) <= 8 for one in printed[way])
+        assert all(len(one.details()) > len(str(one)) for one in printed[way])
+        table = str(policy.changes()).splitlines()
+        assert len(table[1].split()) == 8
+        assert "planned" in policy.changes().details()
+    for one, other in zip(*(map(str, printed[way][:2]) for way in printed), strict=True):
+        first, same = one.splitlines()[0], other.splitlines()[0]
+        assert "higher by" in first
+        assert same == first.replace("higher by", "lower by")
+    assert str(printed["lower"][0]).startswith("Better than usual practice")

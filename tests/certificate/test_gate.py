@@ -578,9 +578,9 @@ def test_certificates_travel_with_the_policy(tmp_path):
     gated.save(tmp_path / "gated.dprl")
     again = dprl.load(tmp_path / "gated.dprl")
     assert again.digest() == gated.digest()
-    assert str(again.certificate) == str(gated.certificate)
+    assert again.certificate.details() == gated.certificate.details()
     assert again.certificate.to_dict() == gated.certificate.to_dict()
-    text = str(gated.certificate)
+    text = gated.certificate.details()
     for word in ("It rests on:", "vacuous", "The trivial bound", "known beforehand"):
         assert word in text
     with pytest.raises(dprl.PolicyError, match="about other suggestions"):

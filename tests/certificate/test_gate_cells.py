@@ -64,7 +64,7 @@ def test_a_cell_is_certified(tmp_path):
     assert certificate.cells["refuted"] == 0.0
     assert [r["radius"] for r in certificate.cells["sensitivity"]] == [0.5, 2.0]
     assert 0 < certificate.gain < 0.5 * 0.6 / 3  # (E x - E y) · (1 - p) · P(place 0)
-    text = str(certificate)
+    text = certificate.details()
     for word in ("eps* =", "the data prove no difference there", "with radius 0.5", "3 centres"):
         assert word in text
     gated.save(tmp_path / "cells.dprl")
@@ -97,7 +97,7 @@ def test_too_large_a_cell_is_found_out():
     """Within the cell the suggestion is good on one side and bad on the other: not issued."""
     gated = dprl.gate(LEARNER, ward(6_000, 0, gap=0.3, spread=0.9), **UNIT)
     assert gated.certificate.vacuous
-    assert "1 more passed, but the data prove too much difference" in str(gated.certificate)
+    assert "1 more passed, but the data prove too much difference" in gated.certificate.details()
     near = dprl.gate(LEARNER, ward(6_000, 0, gap=0.6, spread=0.25), **UNIT).certificate
     assert 0 < near.cells["refuted"] < near.cells["eps_star"]
     assert "the data prove differences of" in str(near)
@@ -273,7 +273,7 @@ def test_gate_command(run, ward_csv, tmp_path):
     code, out, _ = run(*own, "--mode", "in-sample", "--states", declared, "--json")
     result = json.loads(out)
     assert result["digest"] == dprl.load(tmp_path / "gated.dprl").digest()
-    code, out, _ = run("changes", "gated.dprl")
+    code, out, _ = run("changes", "gated.dprl", "--details")
     assert "It rests on:" in out
     code, out, _ = run("changes", "gated.dprl", "--json")
     assert json.loads(out)["certificate"]["rows"][0]["suggested"] == "new"

@@ -138,7 +138,7 @@ def test_the_claim_says_gamma_star_in_words_files_and_json(tmp_path):
     assert f"Γ* = {np.floor(100 * least) / 100:.2f}" in proved.claim
     assert "up to Γ = 1.1, the state being equal" in proved.claim
     assert any("by a factor of 1.1 at most" in a for a in proved.assumptions)
-    assert "gamma_star" in str(proved)
+    assert "gamma_star" in proved.details()
     gated.save(tmp_path / "p.dprl")
     again = dprl.load(tmp_path / "p.dprl").certificate
     assert again.claim == proved.claim

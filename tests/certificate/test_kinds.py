@@ -112,7 +112,7 @@ def test_the_command_line_knows_it(registered, run, visits):
     fit = ["fit", path, *options(columns), "--n-min", 20, "--gamma", 0.9, "--out", "p.dprl"]
     assert run(*fit)[0] == 0
     asked = ["gate", "p.dprl", path, "--lowest", 0, "--highest", 3, "--delta", 0.2]
-    code, out, err = run(*asked, "--mode", "hoeffding")
+    code, out, err = run(*asked, "--mode", "hoeffding", "--details")
     assert (code, err) == (0, "")
     assert "Certificate (proved, hoeffding, δ = 0.2)" in out
     code, _, err = run(*asked, "--mode", "nothing")

@@ -123,7 +123,7 @@ def test_it_needs_no_range_and_is_never_called_proved(gated, tmp_path):
     assert 0 < row["advantage_low"] < row["low"] < 0.25
     assert "log10_e" not in row
     assert 0 < certificate.gain < 0.15
-    words = str(certificate)
+    words = certificate.details()
     assert words.startswith("Certificate (large-sample, swap-split, δ = 0.05)")
     assert "proved" not in words.replace("not proved", "")
     assert "large-sample" in repr(certificate)
@@ -193,7 +193,7 @@ def test_over_cells():
     learner = dprl.DPRLContinuous(n_min=20, radius=1.0, gamma=1.0, metric=metric)
     gated = dprl.gate(learner, log, **LARGE)
     assert gated.act([[0.0], [10.0]]) == ["b", dprl.DEFER]
-    words = str(gated.certificate)
+    words = gated.certificate.details()
     assert "the data show (large-sample)" in words
     assert "proved" not in words.replace("not proved", "")
     assert gated.certificate.cells["eps_star"] > 0
@@ -223,7 +223,7 @@ def test_an_unrecorded_cause_is_for_proofs_of_suggestions():
 def test_no_strength_of_an_unrecorded_cause_is_stated(gated):
     certificate = gated.certificate
     assert "gamma_star" not in certificate.rows[0]
-    assert "Γ" not in str(certificate)
+    assert "Γ" not in certificate.details()
     for wrong in ({"confounding": 2.0}, {"visits": "all"}):
         with pytest.raises(dprl.PolicyError):
             dprl.Certificate.from_dict({**certificate.to_dict(), **wrong})

@@ -70,14 +70,14 @@ def test_many_small_states_are_certified_together(log):
         assert len(whole.rows) > 15
         assert "low" not in whole.rows[0]
         assert "not about any one suggestion" in whole.claim
-        assert "nothing is claimed about any one row" in str(whole)
+        assert "nothing is claimed about any one row" in whole.details()
         assert whole.whole["probabilities"] == "known"
         assert not whole.markov  # nothing is claimed of what follows a state
         proved = whole.grade == "proved"
         assert whole.claim.startswith(
             "With probability at least" if proved else "Large-sample, not"
         )
-        assert ("proved" in str(whole).replace("not proved", "")) == proved
+        assert ("proved" in whole.details().replace("not proved", "")) == proved
         assert not any("confounding" in words for words in whole.assumptions)
 
 

@@ -43,7 +43,7 @@ def test_weights_are_one_over_what_is_recorded(gone):
     assert result["IS"]["value"] == pytest.approx(np.mean(drug / chance * log.reward), rel=1e-12)
     assert result.facts["recorded"] == pytest.approx(1 - gone / log.n_steps)
     where = "all steps" if not gone else "66.7 % of steps"
-    assert f"The log records at {where} with which chance" in str(result)
+    assert f"The log records at {where} with which chance" in result.details()
     assert "The log records" not in str(plain)
     assert plain.facts["recorded"] == 0
 
@@ -178,7 +178,7 @@ def test_bounds_begin_with_what_is_recorded(steps):
         expected = dprl.evaluate(policy, log, gamma=1.0, draws=20)["WIS"]["value"]
     assert one["value_min"] == pytest.approx(expected)
     assert one["value_max"] == pytest.approx(expected)
-    assert "those of: the record" in str(bounds)
+    assert "those of: the record" in bounds.details()
     assert bounds.rows[1]["value_min"] < expected < bounds.rows[1]["value_max"]
     model = dprl.Behavior.fit(log)
     estimated = dprl.sensitivity(

@@ -195,7 +195,7 @@ def test_the_order_of_episodes_leaves_no_trace_in_the_estimates(care):
 def test_what_an_evaluation_prints(care):
     _, policy, log = care
     found = dprl.evaluate(policy, log, draws=50)
-    text = str(found)
+    text = found.details()
     assert text.startswith("Difference to usual practice (WDR): ")
     assert "1,000 episodes, 4,781 steps; usual practice gets 0.848" in text
     assert "where it matters" in text

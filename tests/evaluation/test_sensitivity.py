@@ -204,7 +204,7 @@ def test_a_policy_that_differs_nowhere_has_nothing_to_bound():
     result = dprl.sensitivity(policy, log, discount=1.0, draws=10)
     assert all(row["difference_min"] == row["difference_max"] == 0 for row in result.rows)
     assert result.gamma_star is None
-    assert "nothing to bound" in str(result)
+    assert "nothing to bound" in result.details()
 
 
 # -- the yardstick -----------------------------------------------------------------------------
@@ -377,7 +377,7 @@ def test_it_says_which_estimate_it_begins_with():
     wis = dprl.evaluate(policy, test, draws=5, values=False)["WIS"]["difference"]
     assert result.facts["estimator"] == "WIS"
     assert result.rows[0]["difference_min"] == pytest.approx(wis)
-    assert "At Γ = 1 they are the estimate WIS of dprl.evaluate" in str(result)
+    assert "At Γ = 1 they are the estimate WIS of dprl.evaluate" in result.details()
     once = dprl.from_arrays(
         episode=np.arange(80), state=["s"] * 80, action=["a", "b", "b", "b"] * 20,
         reward=np.tile([1.0, 0.0, 1.0, 0.0], 20),
@@ -385,4 +385,4 @@ def test_it_says_which_estimate_it_begins_with():
     always = dprl.CallablePolicy(lambda s: ["a"] * len(s), actions=("a", "b"), trained_on=[])
     result = dprl.sensitivity(always, once, discount=1.0, gamma=[1], draws=20, yardstick=False)
     assert result.facts["estimator"] == "means"
-    assert "they are the mean of those who took the suggestion" in str(result)
+    assert "they are the mean of those who took the suggestion" in result.details()

@@ -64,7 +64,7 @@ def test_the_harmed_are_named():
     assert woman.changed in (0.0, 1.0)
     assert rows["ward", "missing"].episodes > 900
     assert any("worse than usual practice for sex f" in line for line in evaluation.warnings)
-    assert "sex     f" in str(evaluation)
+    assert "sex     f" in evaluation.details()
     facts = json.loads(evaluation.to_json())["subgroups"]
     assert [row["value"] for row in facts["rows"][:2]] == ["f", "m"]
     assert facts["warnings"]
@@ -120,7 +120,7 @@ def test_softly_where_it_is_not_sure():
     evaluation = judged(patients(600, 1, harm=0.0), "sex")
     row = next(row for row in evaluation.subgroups.rows if row.value == "f")
     assert row.verdict == "leans down"
-    assert any(line.startswith("below usual practice, but not surely: sex f")
+    assert any(line.startswith("worse than usual practice, but not surely: sex f")
                for line in evaluation.warnings)  # fmt: skip
 
 

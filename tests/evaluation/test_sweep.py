@@ -355,7 +355,7 @@ def test_weights_that_miss_their_tail_pass_no_rule():
     assert row["difference_low"] > 0.2
     assert min(row["ess"], row["ess_differs"]) > 100
     assert row["weights_off"] == "mean 0.70"
-    assert "WPDIS is off by as much" in str(by_weight)
+    assert "WPDIS is off by as much" in by_weight.details()
     for rule in RULES:
         with pytest.raises(PolicyError, match="whose weights have mean 1"):
             by_weight.pick(rule)
@@ -458,7 +458,7 @@ def test_overlap_does_not_hang_on_codes_or_on_how_labels_are_stored(tmp_path):
 
 
 def test_table_json_frame(swept):
-    text = str(swept)
+    text = swept.details()
     assert text.startswith("4 settings, judged on 1,000 held-out episodes; usual practice gets")
     assert "never saw" in text
     assert swept.to_frame().shape == (4, 16)

@@ -212,7 +212,7 @@ def test_a_sweep_shows_what_is_unsupported(gap):
     assert few == pytest.approx(0.01, abs=0.005)
     assert many == pytest.approx(0.1, abs=0.02)
     assert np.isnan(swept.rows[1]["difference_low"])
-    assert "above 5 % there is no interval" in str(swept)
+    assert "above 5 % there is no interval" in swept.details()
     assert swept.to_dict()["settings"][1]["unsupported"] == many
     pytest.importorskip("matplotlib")
     words = [text.get_text() for text in swept.plot().axes[0].texts]

@@ -28,7 +28,8 @@ def test_every_role_is_an_option_and_a_column():
     options = {f.name: f for f in dataclasses.fields(LogOptions)}
     assert set(options) == {
         *NAMES, "missing", "partitions", "categorical", "events", "follow_up", "also",
-        "action_bins", "decimal", "encoding", "dates", "labels",
+        "action_bins", "decimal", "encoding", "dates", "labels", "outcome", "unit",
+        "better",
     }  # fmt: skip
     for name in NAMES:
         assert (options[name].default is dataclasses.MISSING) == (name in REQUIRED)

@@ -144,7 +144,7 @@ def test_policies_certificates_and_evaluations_say_the_window(tmp_path):
     policy.save(tmp_path / "p.dprl")
     assert dprl.load(tmp_path / "p.dprl").conditions == (words,)
     proved = dprl.gate(learner, log, value_range=(0, 1)).certificate
-    assert "Returns are of the first 3 steps of an episode" in str(proved)
+    assert "Returns are of the first 3 steps of an episode" in proved.details()
     other = dprl.envs.care_pathway().sample(500, seed=1)
     assert words in dprl.evaluate(policy, other.followed(3), draws=10).warnings
     differs = dprl.evaluate(policy, other, draws=10).warnings

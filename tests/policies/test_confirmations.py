@@ -106,7 +106,7 @@ def test_evaluation_counts_where_probabilities_differ(confirmed):
     assert any(
         "reach a step at which the policy differs from practice" in w for w in found.warnings
     )
-    text = str(found)
+    text = found.details()
     assert "differ from practice at 100.0 % of steps" in text
     assert "reaches a change" not in text
     assert "says nothing about" not in text
@@ -170,7 +170,7 @@ def test_rivals_differ_where_their_probabilities_do():
             facts = dprl.evaluate(rival, log, gamma=1, draws=10, behavior=practice).facts
             assert facts["differs"] == differs
             assert facts["reached"] == facts["followers"] == 100  # nobody does what π never does
-    assert "0.01" in str(dprl.evaluate(rival, log, gamma=1, draws=10))
+    assert "0.01" in dprl.evaluate(rival, log, gamma=1, draws=10).details()
 
 
 @pytest.mark.slow

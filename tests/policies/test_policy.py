@@ -89,6 +89,7 @@ def test_changes_and_their_interval(policy):
     assert (row["low"], row["high"]) == pytest.approx(
         tuple(share * end for end in reference.contrast(x, y))
     )
+    assert "not corrected" in table.details()
     assert "not corrected" in str(table)
     assert json.loads(table.to_json())[0]["suggested"] == "new"
     for backend in ("pandas", "polars", "pyarrow"):

@@ -138,6 +138,7 @@ class Table:
             without thousands commas). Default none.
         first: The columns that are printed, the most important first: at most eight of them, and
             none that is equal in every row; `details` prints all. Default: all are printed.
+        in_short: What stands below these columns in place of the note. Default empty.
 
     Example:
         >>> import dprl
@@ -156,6 +157,7 @@ class Table:
     note: str = ""
     identifiers: frozenset[str] = field(default=frozenset())
     first: tuple[str, ...] = ()
+    in_short: str = ""
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
@@ -290,10 +292,11 @@ class Table:
         """The table with the columns that are printed."""
         told = [n for n in self.first if n in self.columns and self._tells(n)][:MOST_COLUMNS]
         kept = {n: values for n, values in self.columns.items() if n in told}
-        if not kept or len(kept) == len(self.columns):
+        if not len(self) or not kept or len(kept) == len(self.columns):
             return self
         left = len(self.columns) - len(kept)
-        note = f"{many(left, 'further column')}: changes().details(), or --details."
+        rest = f"{many(left, 'further column')}: changes().details(), or --details."
+        note = "\n".join(filter(None, (self.in_short, rest)))
         return replace(self, columns=kept, note=note, first=())
 
     def _tells(self, name: str) -> bool:

@@ -442,6 +442,21 @@ class PolicyFields:
         """
         return self.at(states).probabilities(behavior=behavior)
 
+    def details(self) -> str:
+        """Everything that it says of itself, as text.
+
+        Returns:
+            What is printed of it, where that is not shortened.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.details() == str(policy)
+            True
+        """
+        return str(self)
+
     def bootstrap_neighbors(self) -> Near | None:
         """What counts near a place, for returns that were cut short (see `dprl.logs.censoring`).
 

@@ -168,6 +168,7 @@ def change_rows(here: Decisions, rows: NDArray[np.int64], what: str) -> Table:
         identifiers=frozenset({"state", "usual", "suggested"}),
         first=("state", "suggested", "usual", *SURE, here.terms.counted, "others", "advantage",
                "low", "high"),
+        in_short=IN_SHORT,
     )  # fmt: skip
     return here.terms.measured.table(table)
 
@@ -181,6 +182,11 @@ def in_direction(here: Decisions, note: str) -> str:
     return note
 
 
+IN_SHORT = (
+    f"advantage: over usual practice at first visits; low, high: approximate {100 * LEVEL:.0f} % "
+    "of each row alone, not\ncorrected for having picked it."
+)
+"""What stands below the columns of changes that are printed."""
 SURE = ("sure_advantage", "sure_low", "sure_high")
 """What comes first of a learner that asks how sure it is."""
 TURNED = (

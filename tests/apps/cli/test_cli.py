@@ -28,7 +28,10 @@ def test_check(run, visits):
     path, columns = visits
     code, out, err = run("check", path, *options(columns))
     assert (code, err) == (0, "")
-    assert out.startswith("Log: 300 episodes · 900 steps · 2 states · 2 actions\n0 errors")
+    assert out.splitlines()[0] == (
+        "Outcome: score; larger is assumed to be better (say --better lower if not)."
+    )
+    assert "\nLog: 300 episodes · 900 steps · 2 states · 2 actions\n0 errors" in out
     code, out, _ = run("check", path, *options(columns), "--json")
     assert json.loads(out)["ok"] is True
 

@@ -29,6 +29,8 @@ def test_evaluate(run, parts):
     assert run("fit", "train.csv", *flags)[0] == 0
     code, out, err = run("evaluate", "policy.dprl", "test.csv", *options(parts))
     assert (code, err) == (0, "")
+    assert len(out.splitlines()) <= 9
+    code, out, err = run("evaluate", "policy.dprl", "test.csv", *options(parts), "--details")
     assert "usual practice gets" in out
     assert "where it matters" in out
     code, out, _ = run(
@@ -86,7 +88,7 @@ def test_sweep(run, parts, tmp_path):
     flags = [*options(parts), "--gamma", 1, "--n-min", 20, 50, 400, "--draws", 200]
     code, out, err = run(
         "sweep", "train.csv", "--valid", "valid.csv", *flags, "--rule", "cautious",
-        "--figure", "s.png", "--out", "p.dprl",
+        "--figure", "s.png", "--out", "p.dprl", "--details",
     )  # fmt: skip
     assert (code, err) == (0, "")
     assert "3 settings, judged on 600 held-out episodes" in out

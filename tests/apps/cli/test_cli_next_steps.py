@@ -88,7 +88,7 @@ def test_states_in_a_file_and_in_words_are_folded_as_the_policy_folds(run, visit
     assert run("fit", path, *COLUMNS_OF, *fold)[0] == 0
     Path("states.txt").write_text(" Mild \nSEVERE\nmild\n")
     gate = ["gate", "p.dprl", path, "--lowest", 0, "--highest", 3, "--mode", "in-sample"]
-    code, out, err = run(*gate, "--states", "states.txt", "--horizon", 3)
+    code, out, err = run(*gate, "--states", "states.txt", "--horizon", 3, "--details")
     assert code == 0, err
     assert "The list of 2 states" in out
     for words in (["mild"], ["stage=mild"], ["stage=", "MILD"]):

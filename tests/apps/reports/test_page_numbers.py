@@ -87,7 +87,7 @@ def test_two_quantities_have_two_names(two_signs, tmp_path):
     assert row["advantage"] == pytest.approx(first)
     assert rule > 0 > first
     assert "difference" not in row
-    assert "may differ,\neven in sign" in str(policy.changes())
+    assert "may differ,\neven in sign" in policy.changes().details()
     assert "difference" not in policy.explain("s").actions.columns
     assert next(r for r in policy.explain("s").actions if r["action"] == "b")[
         "rule_difference"
@@ -119,7 +119,7 @@ def test_a_plan_below_usual_practice_is_explained(tmp_path):
     assert (row["suggested"], row["value"]) == ("a", 1.0)
     assert row["planned"] == pytest.approx(32 / 60)
     assert row["value_usual"] == pytest.approx(38 / 50)
-    assert "planned may lie below value_usual" in str(policy.changes())
+    assert "planned may lie below value_usual" in policy.changes().details()
     assert "planned may lie below usual practice" in str(policy.explain("s"))
     words, _ = read(policy, to_log(rows * 2), tmp_path)
     assert words.count("which is below usual practice: a plan values what comes next by all") == 1
@@ -137,7 +137,10 @@ def test_a_plan_beyond_every_return_is_explained(tmp_path):
     listed = [*policy.changes(), *policy.confirmations()]
     assert [row["planned"] for row in listed] == pytest.approx([100.0] * 3)
     assert max(policy.highest) == pytest.approx(most)
-    assert "planned lies beyond every return" in f"{policy.changes()}{policy.confirmations()}"
+    assert (
+        "planned lies beyond every return"
+        in policy.changes().details() + policy.confirmations().details()
+    )
     assert "planned lies beyond every return that was seen from here" in str(policy.explain("s0"))
     words, _ = read(policy, to_log(rows * 2), tmp_path)
     assert words.count("beyond every return seen from here") == len(policy.changes())

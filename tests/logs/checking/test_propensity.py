@@ -141,8 +141,8 @@ def test_other_lengths_and_other_logs_are_refused():
 def test_a_check_says_on_how_many_rows_it_is_known():
     report = dprl.check(pd.DataFrame(ROWS), **COLUMNS, propensity="p")
     assert report.ok
-    assert "'p' is known on 3 of 5 rows, from 0.25 to 1." in str(report)
-    assert "dprl.Rules, evaluation and the gate use it; other learners do not." in str(report)
+    assert "'p' is known on 3 of 5 rows, from 0.25 to 1." in report.details()
+    assert "dprl.Rules, evaluation and the gate use it; other learners do not." in report.details()
     empty = pd.DataFrame({**ROWS, "p": [None] * 5})
     assert "'p' is known on 0 of 5 rows." in str(dprl.check(empty, **COLUMNS, propensity="p"))
     bad = dprl.check(pd.DataFrame({**ROWS, "p": [2.0] * 5}), **COLUMNS, propensity="p")

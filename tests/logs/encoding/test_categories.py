@@ -173,7 +173,7 @@ def test_free_text_is_no_category():
 def test_check_counts_missing_values_and_names_categories():
     report = dprl.check(pd.DataFrame(rows()), **COLUMNS)
     assert report.ok
-    words = str(report)
+    words = report.details()
     assert "missing on some of 6 rows: 'ward' on 1, 'age' on 1." in words
     assert "2 of 3 features are categories: 'ward' (3 labels), 'fever' (2 labels)" in words
     facts = report.to_dict()["log"]

@@ -149,7 +149,7 @@ def test_check_says_that_there_are_too_many_actions(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         cut = dprl.check(whole, **names, action_bins=4)
-    assert "doses are cut into ranges, 'dose' at 0, " in str(cut)
+    assert "doses are cut into ranges, 'dose' at 0, " in cut.details()
     words = dprl.from_arrays(episode=range(40), state=["s"] * 40,
                              action=[f"d{i}" for i in range(40)], reward=[0] * 40)  # fmt: skip
     finding = next(f for f in dprl.check(words).findings if f.rule == "many_actions")

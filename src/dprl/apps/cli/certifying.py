@@ -130,6 +130,7 @@ def after_vacuous(policy: Any, n_units: int, *, delta: float, grade: str, mode: 
         grade: "proved" or "large-sample".
         mode: How the log was divided.
     """
+    from dprl.logs.outcome import Outcome
     from dprl.policies.certificate import KINDS
 
     kind, lines = KINDS[mode], ["Next steps, for episodes that are new:"]
@@ -138,7 +139,7 @@ def after_vacuous(policy: Any, n_units: int, *, delta: float, grade: str, mode: 
     if not len(table):
         lines.append("  - The policy changes nothing, so there is nothing to certify.")
         return lines
-    better = policy.terms.measured.shown
+    better = Outcome.learned(policy).shown
     hopeful = [row for row in rows if better(row["advantage"]) > 0]
     if not kind.whole and rows and not hopeful:
         lines.append(

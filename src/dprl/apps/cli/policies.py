@@ -263,7 +263,11 @@ def changes(
             more["not_issued"] = apart.to_dicts()
         show({"rows": table.to_dicts(), "certificate": facts, **more}, json)
         return 0
-    parts = [str(fitted), table.details() if details else str(table), *([str(apart)] * bool(apart))]
+    parts = [
+        fitted.details() if details else str(fitted),
+        table.details() if details else str(table),
+        *([str(apart)] * bool(apart)),
+    ]
     show("\n\n".join([*parts, *([] if proved is None else [printed(proved, details)])]), json)
     return 0
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.table import Table, many, to_json_value
+from dprl._core.table import SHORT, Table, in_short, many, to_json_value
 from dprl._core.words import say
 from dprl.errors import ParameterError
 from dprl.logs.encoding.categories import Levels
@@ -958,6 +958,27 @@ class RulePolicy(Stored):
         ]
 
     def __str__(self) -> str:
+        *rules, elsewhere = self.sentences()
+        if len(rules) + 1 + len(self.stated) <= SHORT:
+            return self.details()
+        more = [f"and {many(len(rules) - 4, 'more rule')}"] if len(rules) > 4 else []
+        return "\n".join(in_short([*rules[:4], *more, elsewhere, *self.stated], "policy"))
+
+    def details(self) -> str:
+        """All rules as sentences, and everything that is stated of them, as text.
+
+        Returns:
+            The text.
+
+        Example:
+            >>> import dprl
+            >>> policy = dprl.RulePolicy(
+            ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
+            ...     feature_names=("pressure",), rules=({"conditions": [], "suggested": "fluids"},),
+            ... )
+            >>> policy.details().splitlines()[0]
+            '1. Everywhere: fluids.'
+        """
         return "\n".join((*self.sentences(), *self.stated))
 
     def __repr__(self) -> str:

@@ -270,6 +270,8 @@ def rule_table(policy: RulePolicy, which: Bools, what: str) -> Table:
         note=NOTE + more[1] if rows else "",
         identifiers=frozenset({"rule", "where", "usual", "suggested", "imbalance_of"}),
         first=("rule", "where", "suggested", "usual", "advantage", "low", "high", "groups"),
+        in_short="advantage: over doing otherwise where the rule holds; low and high hold for all "
+        "rules at once (large-sample).",
     )
     return policy.terms.measured.table(table)
 
@@ -824,7 +826,7 @@ def words_of_rules(policy: RulePolicy) -> str:
     apart = not_issued(policy)
     tables = "\n\n".join(map(str, (apart, table) if len(apart) else (table,)))
     if policy.rules:
-        return f"{policy}\n\n{policy.worth()}\n\n{tables}"
+        return f"{policy.details()}\n\n{policy.worth()}\n\n{tables}"
     return "\n".join(
         ["No rule was certified: the policy defers everywhere.", *policy.provenance["notes"], "",
          tables]

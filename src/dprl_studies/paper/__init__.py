@@ -150,7 +150,7 @@ def experiment(name: str, **options: Any) -> Experiment:
         >>> experiment("bounds").question
         'Which of the published guarantees says anything at all?'
         >>> len(experiment("bounds").settings(False, 0))  # number of tasks
-        12
+        18
     """
     listed = entry(name)
     module = importlib.import_module(f"{__name__}.{listed.module}")

@@ -16,6 +16,10 @@ from numba.core import caching
 import dprl
 from dprl._core import compiled
 
+pytestmark = pytest.mark.skipif(
+    bool(numba.config.DISABLE_JIT), reason="nothing is compiled, so nothing is kept"
+)
+
 
 @pytest.fixture
 def double(tmp_path):

@@ -23,6 +23,7 @@ import pytest
 import dprl
 from conftest import COLUMNS, to_log
 from dprl.errors import interruptible
+from dprl.logs.reading.dates import check_dates
 from dprl.policies.explain import plan_beyond
 
 C = {"episode": "e", "state": "s", "action": "a", "reward": "r"}
@@ -569,3 +570,74 @@ def test_a_range_of_returns_without_an_end_has_nothing_beyond_it():
     )  # fmt: skip
     beyond = plan_beyond(here, np.arange(3), np.zeros(3, int))
     assert beyond.tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_renamed_copies_of_few_kinds_are_recognised(seed):
+    rng = np.random.default_rng(seed)
+
+    def table(name):
+        a, s, r = (rng.integers(2, size=1000) for _ in range(3))
+        return pd.DataFrame(
+            {"e": [f"{name}{i}" for i in range(1000)], "s": s, "a": a, "r": 1.0 * r}
+        )
+
+    once, other = table("a"), table("b")
+    policy = dprl.DPRLDiscrete(n_min=10, gamma=1.0).fit(dprl.from_frame(once, **C))
+    again = once.sample(frac=1, random_state=seed).assign(e=[f"z{i}" for i in range(1000)])
+    with pytest.raises(dprl.PolicyError, match="under other labels"):
+        dprl.evaluate(policy, dprl.from_frame(again, **C))
+    dprl.evaluate(policy, dprl.from_frame(other, **C), draws=50)  # other patients are welcome
+
+
+def test_subjects_of_events_in_two_forms_are_pointed_out(tmp_path):
+    rows = [f"{who},2024-01-01 {hour:02}:00,{code},1" for who in ("7", "8") for hour, code in
+            ((1, "map"), (2, "score"))]  # fmt: skip
+    (tmp_path / "events.csv").write_text("\n".join(["subject,time,code,value", *rows,
+                                                    "007,2024-01-01 03:00,drug,1"]) + "\n")  # fmt: skip
+    (tmp_path / "stays.csv").write_text(
+        "stay,who,begins,ends\n1,7,2024-01-01 00:00,2024-01-01 08:00\n2,8,2024-01-01 00:00,2024-01-01 08:00\n"
+    )
+    (tmp_path / "spec.toml").write_text(
+        '[source]\nfiles = "events.csv"\nsubject = "subject"\ntime = "time"\ncode = "code"\n'
+        'value = "value"\n[episodes]\nby = "table"\ntable = "stays.csv"\nid = "stay"\n'
+        'subject = "who"\nbegins = "begins"\nfinishes = "ends"\n[clock]\nevery = "4 h"\n'
+        '[[feature]]\nname = "map"\ntake = "last"\ncodes = "map"\nwithin = "24 h"\nfill = 0\n'
+        '[[action.part]]\nname = "drug"\ncodes = "drug"\ntake = "any"\n'
+        '[[reward]]\ncodes = "score"\ntake = "sum"\n'
+    )
+    with pytest.warns(UserWarning, match="subjects of the events are written in two ways"):
+        dprl.from_events(None, tmp_path / "spec.toml")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "%Y %U",
+        "%Y %W",
+        "%a %Y",
+        "%Y %m %H",
+        "%Y-%m-%d %H:%S",
+        "%Y-%m-%d %S",
+        "%Y %Y",
+        "%Y-%m %b %m",
+    ],
+)
+def test_formats_of_dates_that_lose_what_was_written(form):
+    with pytest.raises(dprl.ParameterError, match=r"%|this format of dates|says no date"):
+        check_dates(form)
+
+
+@pytest.mark.parametrize("form", ["%Y-%j", "%Y %W %w", "%A %d %b %Y", "%Y-%m", "%G-W%V-%u", "%c"])
+def test_formats_of_dates_that_lose_nothing(form):
+    assert check_dates(form) == form
+
+
+def test_an_action_that_reads_as_a_suggestion_against_another():
+    table = frame(a=["drug", "not drug", "wait"], e=[0, 1, 2])
+    with pytest.raises(dprl.LogError, match="only says what not to do"):
+        dprl.from_frame(pd.DataFrame(table), **C)
+    assert dprl.from_frame(pd.DataFrame(frame(a=["drug", "not now"], e=[0, 1])), **C).actions == (
+        "drug",
+        "not now",
+    )

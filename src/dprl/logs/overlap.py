@@ -26,7 +26,8 @@ alike. Copies make more such pairs, and the share beyond q is what is reported. 
 of few kinds, none occurs twice only. Then the one log has of the N occurrences of each about
 p = n / (n + m), give or take d with E d² = N p(1 - p); copies are in both, and make d too small.
 What is missing in Σ d² is 2 p(1 - p) for each copy. Designs in which actions are dealt out evenly
-do the same in part, so this counts from a share of `MOST` on.
+do the same in part, so this counts from a share of `MOST` on, or where all counts are equal and
+chance would do that less than once in a million.
 
 **Names** (`names`), where groups were declared: one bit for each of some thousand groups, in a map
 of bits of which half are set. A group that is not in the log has its bit set with probability 1/2,
@@ -374,6 +375,10 @@ def _same_episodes(episodes: Mapping[str, Any], key: str, chunk: Chunk) -> float
     lacks = float((N * spread + (1 - 2 * p) * off - off**2).sum()) - pairs * spread / (n + m - 1)
     copies, error = lacks / (2 * spread), np.sqrt(pairs / 2)
     share = float(min(1.0, copies / max(1, min(b.sum(), w.sum()))))
+    # Equal in every count: of logs drawn apart about one in ∏ √(2π N p (1 - p)), one kind left out.
+    by_chance = -0.5 * float(np.log(2 * np.pi * np.sort(N)[:-1] * spread).sum())
+    if int(episodes["every"]) == 1 and n == m and not off.any() and by_chance < np.log(1e-6):
+        return 1.0
     return share if copies > 4 * error and share > MOST else 0.0
 
 

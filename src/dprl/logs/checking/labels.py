@@ -130,6 +130,16 @@ def called_defer(words: Vocabulary) -> Finding | None:
                 "where it names no action.",
                 do="Give the action another name, such as 'wait'.",
             )
+        known = set(own.labels) if own.part == "action" and is_text(own.labels) else set()
+        both = next((x for x in own.labels if f"not {x}" in known), None)
+        if both is not None:
+            return Finding(
+                "error",
+                "called_defer",
+                f"{own.name!r} has the actions {both!r} and {f'not {both}'!r}: the second is what "
+                "a policy says where it only says what not to do.",
+                do="Give one of them another name.",
+            )
     return None
 
 

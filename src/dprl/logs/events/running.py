@@ -21,6 +21,7 @@ from dprl.logs.events.moments import (
     decimal_number,
     event_rows,
     how_to_write,
+    label_number,
     moment,
     text,
     unsigned_zero,
@@ -263,6 +264,28 @@ class Loaded:
     findings: tuple[Finding, ...]
 
 
+def _subjects_twice(con: Any) -> list[Finding]:
+    """Subjects of the events that are one whole number in two forms, such as 7 and 007."""
+    one = label_number("subject")
+    n, first, second = con.execute(
+        f"SELECT count(*), arg_min(a, a), arg_min(b, a) FROM (SELECT min(CAST(subject AS VARCHAR)) "
+        f"AS a, max(CAST(subject AS VARCHAR)) AS b FROM subjects GROUP BY {one} "
+        "HAVING count(*) > 1)"
+    ).fetchone()
+    if not n:
+        return []
+    return [
+        Finding(
+            "warning",
+            "numbers_twice",
+            f"{n:,} subjects of the events are written in two ways and counted apart: what was "
+            "given under one of them is not seen under the other.",
+            f"{first!r} and {second!r}",
+            "If they are the same, write them alike.",
+        )
+    ]
+
+
 def load(con: Any, spec: Spec, files: Sequence[str], folder: Path, only: Any = None) -> Loaded:
     """Read the events that a spec needs.
 
@@ -357,6 +380,7 @@ def _load_rows(con: Any, spec: Spec, folder: Path, only: Any) -> Loaded:
             for i in range(n_parts)
         )
     _check_values(con, spec, parts)
+    findings += _subjects_twice(con)
     return Loaded(parts, counts, spec.source.time_unit == "", tuple(findings))
 
 

@@ -61,7 +61,10 @@ def check_dates(dates: Any) -> str:
             ),
         )
     parts = set(re.findall(r"%(.)", dates)) if form else set()
+    twice = [part for part in sorted(parts) if len(re.findall(f"%{part}", dates)) > 1]
+    whole = bool(parts & set("cx"))
     for wrong, what, do in (
+        (twice, f"this format of dates has %{''.join(twice[:1])} twice.", "Say each part once."),
         ("y" in parts or "x" in parts, "a year of two digits (%y) does not say its century.",
          "Write years with four digits (%Y)."),
         (form and not parts & set("YGc"), "this format of dates has no year.",
@@ -74,6 +77,17 @@ def check_dates(dates: Any) -> str:
          "Take %I for hours from 1 to 12."),
         ("M" in parts and not parts & set("HI"), "this format of dates has minutes and no hour.",
          "Say where the hour stands: %H, or %I with %p."),
+        ("S" in parts and "M" not in parts, "this format of dates has seconds and no minutes.",
+         "Say where the minutes stand: %M (%m is the month)."),
+        (parts & set("HI") and not parts & set("dju") and not whole
+         and not (parts & set("UW") and parts & set("aAw")),
+         "this format of dates has hours and no day.", "Say where the day stands: %d or %j."),
+        (parts & set("UW") and not parts & set("aAw"),
+         "weeks (%U, %W) without a day of the week are not looked at: every date is January 1.",
+         "Say where the day of the week stands: %w, %a or %A."),
+        (parts & set("aAw") and not parts & set("UWVdj") and not whole,
+         "a day of the week says no date without a week or a day of the month.",
+         "Say where these stand: %d with %m, or %W."),
         ("Z" in parts, "the name of a zone (%Z) would be left out, and the moment be wrong.",
          "Write the offset of the zone (%z, as in +02:00)."),
     ):  # fmt: skip

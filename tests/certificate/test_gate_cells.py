@@ -100,7 +100,7 @@ def test_too_large_a_cell_is_found_out():
     assert "1 more passed, but the data prove too much difference" in gated.certificate.details()
     near = dprl.gate(LEARNER, ward(6_000, 0, gap=0.6, spread=0.25), **UNIT).certificate
     assert 0 < near.cells["refuted"] < near.cells["eps_star"]
-    assert "the data prove differences of" in str(near)
+    assert "the data prove differences of" in near.details()
 
 
 def test_a_mix_of_others_that_varies_within_a_cell_is_found_out():

@@ -90,7 +90,7 @@ def test_changes_and_their_interval(policy):
         tuple(share * end for end in reference.contrast(x, y))
     )
     assert "not corrected" in table.details()
-    assert "not corrected" in str(table)
+    assert "corrected for having picked it" in str(table)
     assert json.loads(table.to_json())[0]["suggested"] == "new"
     for backend in ("pandas", "polars", "pyarrow"):
         assert len(table.to_frame(backend)) == 2

@@ -144,10 +144,10 @@ def test_a_check_says_on_how_many_rows_it_is_known():
     assert "'p' is known on 3 of 5 rows, from 0.25 to 1." in report.details()
     assert "dprl.Rules, evaluation and the gate use it; other learners do not." in report.details()
     empty = pd.DataFrame({**ROWS, "p": [None] * 5})
-    assert "'p' is known on 0 of 5 rows." in str(dprl.check(empty, **COLUMNS, propensity="p"))
+    assert "'p' is known on 0 of 5 rows." in dprl.check(empty, **COLUMNS, propensity="p").details()
     bad = dprl.check(pd.DataFrame({**ROWS, "p": [2.0] * 5}), **COLUMNS, propensity="p")
     assert not bad.ok
-    assert "propensity" not in str(dprl.check(dprl.from_frame(pd.DataFrame(ROWS), **COLUMNS)))
+    assert "propensity" not in dprl.check(dprl.from_frame(pd.DataFrame(ROWS), **COLUMNS)).details()
 
 
 def test_evaluation_and_the_gate_take_such_logs():

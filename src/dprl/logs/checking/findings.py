@@ -208,8 +208,9 @@ class CheckResult:
 
     def brief(self) -> list[str]:
         """What is printed of it: as many findings as fit, the worst first, each whole."""
-        *head, counts = self._head().splitlines()
-        lines, left = [*head, counts], len(self.findings)
+        rest = self._head().removeprefix(self.about).split("\n")
+        lines = [line for line in (self.about, *rest) if line]
+        left = len(self.findings)
         for finding in self.findings:
             words = str(finding).splitlines()
             if len(lines) + len(words) > SHORT - (left > 1):

@@ -178,22 +178,19 @@ def test_a_run_stops_after_some_minutes_and_continues(tmp_path):
 
 
 SAMPLE = {
-    "rules": (
-        ("null product medium, 300 x 4", 4), ("null xor medium, 500 x 2", 4),
-        ("null categories strong, 200 x 5", 4), ("null product, three arms, 800 x 2", 4),
-    ),
+    "rules": (("null product medium, 300 x 4", 4), ("null categories strong, 200 x 5", 4)),
     "confident": (
-        ("lucky arm, 1500", 8),
-        ("null states 100, 3000", 8),
-        ("patients, 60 x 20", 8),
-        ("near ties, 3000", 8),
-        ("wet chicken, 300", 4),
+        ("lucky arm, 1500", 8), ("null states 100, 3000", 8), ("patients, 60 x 20", 8),
+        ("near ties, 3000", 8), ("wet chicken, 300", 4), ("delayed harm late, 1000", 4),
     ),
     "gate": (
-        ("doses recurring, 3000 x 4", 4), ("null labels strong, 500 x 4", 5),
+        ("delayed harm late, 1000", 3), ("null labels strong, 500 x 4", 3),
         ("lucky arm, 1500", 5), ("patients, 60 x 20", 5),
     ),
-    "intervals": (("null labels medium, 500 x 4", 10), ("patients effect, 60 x 20", 10)),
+    "intervals": (
+        ("null labels medium, 500 x 4", 10), ("patients effect, 60 x 20", 10),
+        ("wet chicken, 300", 10),
+    ),
 }  # fmt: skip
 """Family → worlds and logs that are tried."""
 

@@ -97,10 +97,14 @@ class Study(Result):
         """
         if self.evaluation is None:
             return "nothing"
+        return {"better": "agrees", "worse": "contradicts"}.get(self._judged()[0], "not confirmed")
+
+    def _judged(self) -> tuple[str, str]:
+        """What the whole policy brings on the judging part: its verdict, and words."""
+        assert self.evaluation is not None
         row = self.evaluation.rows[self.evaluation.headline]
-        if row["difference_low"] > 0:
-            return "agrees"
-        return "contradicts" if row["difference_high"] < 0 else "not confirmed"
+        ends = (row[f"difference{end}"] for end in ("", "_low", "_high"))
+        return self.evaluation.outcome.apart(*ends)
 
     def answer(self) -> list[str]:
         """The answer in at most eight lines, the finding first.
@@ -116,7 +120,7 @@ class Study(Result):
         """
         f, lines = self.facts, [self._finding()]
         if self.evaluation is not None:
-            lines.append(f"{_agreement(self.verdict, f['judged'])} {self.evaluation.answer()}")
+            lines.append(f"{_agreement(self.verdict, f['judged'])}: {self._judged()[1]}.")
             lines += [_of_change(change, f["counted"]) for change in self.changes[:TOLD]]
             if self.sensitivity is not None:
                 lines.append(_hidden(self.sensitivity))
@@ -280,9 +284,9 @@ class Study(Result):
 def _agreement(verdict: Verdict, n: int) -> str:
     """What the part that judged says, in words."""
     return {
-        "agrees": f"The {n:,} others agree.",
-        "contradicts": f"The {n:,} others CONTRADICT it: do not act on it.",
-        "not confirmed": f"The {n:,} others do not confirm it: do not act on it yet.",
+        "agrees": f"The {n:,} others agree",
+        "contradicts": f"The {n:,} others CONTRADICT it, so do not act on it",
+        "not confirmed": f"The {n:,} others do not confirm it, so do not act on it yet",
     }[verdict]
 
 
@@ -315,7 +319,7 @@ def _of_change(change: Change, counted: str) -> str:
     where = f"- {change.situation}: {change.suggested}"
     if c.advantage is None or c.low is None or c.high is None:
         return f"{where}: {who}; too few to tell."
-    return f"{where}: {c.advantage:+.3g} ({c.low:+.3g} to {c.high:+.3g}; {who})."
+    return f"{where}: {c.outcome.apart(c.advantage, c.low, c.high)[1]}; {who}."
 
 
 # --- The study
@@ -373,7 +377,7 @@ def study(
         >>> log = dprl.envs.care_pathway().sample(2000, seed=0)
         >>> print(dprl.study(log))  # doctest: +ELLIPSIS
         When state = worse: fluids, not antibiotics. When state = fever: antibiotics, not watch.
-        The 800 others agree. Difference to usual practice (WDR): +0.089 (...).
+        The 800 others agree: the return higher by 0.089 (0.056 to 0.123).
         ...
     """
     check_log(log)

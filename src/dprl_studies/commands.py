@@ -75,7 +75,7 @@ def reproduce(
     claims: Annotated[
         list[str] | None,
         Parameter(
-            help="For claims: families of claims (rules, confident, gate, evaluate, ...).",
+            help="For claims: families of claims (rules, confident, gate, intervals, monitor).",
             consume_multiple=True,
             negative="",
         ),

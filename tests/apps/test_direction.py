@@ -205,7 +205,7 @@ def test_learned_and_judged_over_labels(tmp_path) -> None:
             "sensitivity as values": bounds.to_dict(),
             "sensitivity": "\n".join(bounds.lines()), "compare": compared.to_dict(),
             "sweep": swept.to_dict(), "check": found.details(), "log": train._repr_html_(),
-            "markov": dprl.markov_check(train, 1.0, permutations=199).to_dict(),
+            "markov": dprl.markov_check(train, 1.0, permutations=299).to_dict(),
             "report": (tmp_path / f"{way}.html").read_text(),
             "report in German": (tmp_path / f"{way}.de.html").read_text().replace(",", "."),
         }  # fmt: skip

@@ -268,7 +268,7 @@ def test_its_words_say_that_values_are_no_returns(credited):
     assert "about 10 steps" in assumes
     assert str(credited).endswith(assumes)
     assert first in credited._repr_html_()
-    assert "planned are credits (λ = 0.9), not returns" in str(credited.changes())
+    assert "planned are credits (λ = 0.9), not returns" in credited.changes().details()
     why = credited.explain([0.0, 0.0], cases=True)
     assert why.suggested == 1
     assert "against usual practice in credit (λ = 0.9)" in why.reason

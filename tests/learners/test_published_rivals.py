@@ -152,8 +152,11 @@ def test_the_steps_of_spibb_are_the_published_ones():
     for seed in range(500):
         Q, pi_b, e, _ = one_state(seed)
         free = e < np.median(e[np.isfinite(e)])
-        for step, slow in ((spibb._keep, keep), (spibb._cap, cap)):
-            fast = step(pi_b[None], free[None])(Q[None])[0]
+        steps = (
+            (spibb.keep_rare(Q[None], free[None], pi_b[None], 0.0), keep),
+            (spibb._cap(pi_b[None], free[None])(Q[None]), cap),
+        )
+        for (fast,), slow in steps:
             np.testing.assert_allclose(fast, slow(Q, pi_b, free), rtol=0, atol=1e-12)
 
 

@@ -477,7 +477,17 @@ class Result:
         return [f"warning: {line}" for line in (warnings() if callable(warnings) else warnings)]
 
     def brief(self) -> list[str]:
-        """What is printed of it: at most eight lines, the verdict first."""
+        """What is printed of it: at most eight lines, the verdict first.
+
+        Returns:
+            The lines.
+
+        Example:
+            >>> import dprl
+            >>> result = dprl.markov_check(dprl.envs.delayed().sample(200, seed=0), 1.0)
+            >>> result.brief() == str(result).splitlines()
+            True
+        """
         return str(self).splitlines()
 
     def details(self) -> str:

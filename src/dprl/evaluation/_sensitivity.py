@@ -191,7 +191,18 @@ class Sensitivity(Result):
         return figure
 
     def brief(self) -> list[str]:
-        """What is printed of it: Γ* of the gain, its bounds, and one column to compare with."""
+        """What is printed of it: Γ* of the gain, its bounds, and one column to compare with.
+
+        Returns:
+            The lines.
+
+        Example:
+            >>> import dprl
+            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+            >>> len(dprl.sensitivity(policy, test, gamma=[1, 2], draws=100).brief()) <= 8
+            True
+        """
         rows = [row for row in self.rows if not row["vacuous"]][:2]
         bounds = []
         for row in rows:

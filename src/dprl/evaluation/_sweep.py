@@ -460,7 +460,19 @@ class Sweep(Result):
         return self.table()._repr_html_()
 
     def brief(self) -> list[str]:
-        """What is printed of it: what the cautious rule picks, and the settings that come next."""
+        """What is printed of it: what the cautious rule picks, and the settings that come next.
+
+        Returns:
+            The lines.
+
+        Example:
+            >>> import dprl
+            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> swept = dprl.sweep(learner, train, test, n_min=[20, 50], draws=100)
+            >>> len(swept.brief()) <= 8
+            True
+        """
         computed = [self.outcome.facts(row) for row in self.rows]
         ranked = [(rank, -i) for i, row in enumerate(computed) if (rank := _cautious(row))]
         order = sorted(range(len(self)), key=lambda i: closeness(computed[i]), reverse=True)

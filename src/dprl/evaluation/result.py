@@ -498,7 +498,18 @@ class Evaluation(Result):
         return say("took the suggestion at every one they reached")
 
     def brief(self) -> list[str]:
-        """What is printed of it: the verdict, one estimate, and what to be careful about."""
+        """What is printed of it: the verdict, one estimate, and what to be careful about.
+
+        Returns:
+            The lines.
+
+        Example:
+            >>> import dprl
+            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+            >>> print(dprl.evaluate(policy, test, draws=200).brief()[0])  # doctest: +ELLIPSIS
+            Better than usual practice: the return higher by ...
+        """
         f, row, name = self.facts, self.rows[self.headline], self.headline
         verdict, words = self.outcome.apart(*(row[f"difference{e}"] for e in ("", "_low", "_high")))
         if not f["spoken"]:

@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar, cast
 
-import numpy as np
-
 from dprl._core.table import Table
 from dprl._core.words import joined, option, say, worded
 from dprl.errors import ParameterError, PolicyError
@@ -165,7 +163,7 @@ class Outcome:
     def _turned(self, value: Any) -> Any:
         if isinstance(value, list | tuple):
             return type(value)(self._turned(one) for one in value)
-        number = isinstance(value, int | float | np.ndarray | np.number)
+        number = isinstance(value, int | float) or hasattr(value, "dtype")
         return self.shown(value) if number and not isinstance(value, bool) else value
 
     def table(self, table: Table, amounts: Iterable[str] = AMOUNTS) -> Table:

@@ -707,7 +707,7 @@ FACTS = (
 PARTS = {
     "sweep": ("settings", "rule", "words", "estimator"),
     "approved": ("changes", "of", "needs"),
-    "rules": ("whole",),
+    "rules": ("whole", "eta"),
 }
 """What of a provenance names nobody. Whatever is not listed here is left out."""
 

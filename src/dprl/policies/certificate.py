@@ -999,7 +999,19 @@ class Certificate:
         return pages.snippet("certificate", certificate=self)
 
     def brief(self) -> list[str]:
-        """What is printed of it: the claim, its suggestions, and what to be wary of."""
+        """What is printed of it: the claim, its suggestions, and what to be wary of.
+
+        Returns:
+            The lines.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(4000, seed=0)
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> gated = dprl.gate(learner, log, delta=0.05, value_range=(0, 1))
+            >>> len(gated.certificate.brief()) <= 8
+            True
+        """
         rows = sorted(self.rows, key=lambda r: -(r.get("low") or r["difference"] or 0.0))
         lines = [self.claim]
         for row in rows[:3]:

@@ -384,7 +384,7 @@ def test_columns_reach_every_command_that_names_columns(run, tmp_path):
     told = dprl.apps.cli.options.settings(dprl.apps.cli.main.app).data
     assert sorted(told) == [
         "check", "evaluate", "evidence", "fit", "gate", "monitor", "report", "review",
-        "sensitivity", "sweep",
+        "sensitivity", "study", "sweep",
     ]  # fmt: skip
 
 

@@ -67,7 +67,7 @@ def test_help_lists_commands_in_the_order_people_use_them(run):
     assert (code, rows) == (
         0,
         [
-            "init", "build", "check", "fit", "changes", "explain", "act", "gate", "monitor", "evaluate",
+            "study", "init", "build", "check", "fit", "changes", "explain", "act", "gate", "monitor", "evaluate",
             "sensitivity",
             "sweep", "split", "evidence", "merge", "report", "review", "sign", "verify", "serve", "audit", "export",
             "icu",

@@ -384,9 +384,9 @@ class Words:
         """A number with so many digits after the point."""
         return self.write(value, f",.{places}f")
 
-    def general(self, value: float) -> str:
-        """A number with at most six digits, and no more than it has."""
-        return self.write(value, ".6g")
+    def general(self, value: float, digits: int = 6) -> str:
+        """A number with at most so many digits, and no more than it has."""
+        return self.write(value, f".{digits}g")
 
     def number(self, value: float | str | None, sign: bool = False) -> str:
         """A number as tables show it; – if it is missing. Text (a label) is shown as it is."""

@@ -207,7 +207,16 @@ class CheckResult:
         return self.log.facts.outcome.words(str(columns.get("reward", "")))
 
     def brief(self) -> list[str]:
-        """What is printed of it: as many findings as fit, the worst first, each whole."""
+        """What is printed of it: as many findings as fit, the worst first, each whole.
+
+        Returns:
+            The lines.
+
+        Example:
+            >>> import dprl
+            >>> len(dprl.check(dprl.envs.risky_arms().sample(50, seed=0)).brief()) <= 8
+            True
+        """
         rest = self._head().removeprefix(self.about).split("\n")
         lines = [line for line in (self.about, *rest) if line]
         left = len(self.findings)

@@ -132,7 +132,7 @@ class Sensitivity(Result):
 
         Example:
             >>> import dprl
-            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+            >>> train, test = dprl.envs.care_pathway().sample(3000, seed=0).split(0.5, seed=0)
             >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
             >>> result = dprl.sensitivity(policy, test, gamma=[1, 2], draws=100)
             >>> result.lines()[0].startswith("The gain could be none")

@@ -248,7 +248,7 @@ class CheckResult:
             >>> import dprl
             >>> result = dprl.check(dprl.envs.risky_arms().sample(50, seed=0))
             >>> result.details().splitlines()[1]
-            'Log: 50 episodes · 100 steps · 8 states · 10 actions'
+            'Log: 50 episodes · 100 steps · 11 states · 10 actions'
         """
         return "\n".join([self._head(), *map(str, self.findings)])
 

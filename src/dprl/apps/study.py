@@ -43,6 +43,7 @@ TOLD = 3
 """Changes that the answer tells one by one."""
 HARDLY = 0.1
 """A confirmation that changes fewer of the decisions than this is not told beside changes."""
+NOTHING = "Nothing to change is sure: usual practice stays, in every situation."
 Verdict = str
 """What came of a study: "agrees", "not confirmed", "contradicts" or "nothing"."""
 
@@ -83,6 +84,35 @@ class Study(Result):
     folder: Path | None = None
 
     @property
+    def finding(self) -> str:
+        """What to do, for whom, in one sentence; the heading of the page.
+
+        Returns:
+            The sentence.
+
+        Example:
+            >>> import dprl
+            >>> dprl.study(dprl.envs.care_pathway().sample(100, seed=0)).finding
+            'Nothing to change is sure: usual practice stays, in every situation.'
+        """
+        return NOTHING if self.evaluation is None else _finding(self.policy, self.changes)
+
+    @property
+    def always(self) -> list[tuple[str, str, float]]:
+        """Where the usual action is to be taken always: where, the action, its share today.
+
+        Returns:
+            Confirmations that change what is done, the least usual first; those that change less
+            than a tenth of the decisions are left out where there are changes.
+
+        Example:
+            >>> import dprl
+            >>> dprl.study(dprl.envs.care_pathway().sample(100, seed=0)).always
+            []
+        """
+        return [] if self.evaluation is None else _always(self.policy, self.changes)
+
+    @property
     def verdict(self) -> Verdict:
         """What came of it, in a word or two.
 
@@ -118,7 +148,7 @@ class Study(Result):
             >>> print(result.answer()[0])
             When state = worse: fluids, not antibiotics. When state = fever: antibiotics, not watch.
         """
-        f, lines = self.facts, [self._finding()]
+        f, lines = self.facts, [self.finding]
         if self.evaluation is not None:
             lines.append(f"{_agreement(self.verdict, f['judged'])}: {self._judged()[1]}.")
             lines += [_of_change(change, f["counted"]) for change in self.changes[:TOLD]]
@@ -134,42 +164,6 @@ class Study(Result):
         if self.folder is not None:
             lines.append(f"Written to {self.folder}: {REPORT}, {POLICY}, {ROWS}.")
         return lines
-
-    def _finding(self) -> str:
-        """What to do, for whom, in one sentence."""
-        if self.evaluation is None:
-            return "Nothing to change is sure: usual practice stays, in every situation."
-        grouped: dict[str, list[str]] = {}
-        for change in self.changes:
-            do = f"{change.suggested}, not {change.usual}"
-            grouped.setdefault(do, []).append(change.situation)
-        for where, do, share in self.always:
-            grouped.setdefault(f"always {do}, not only in {share:.0%}", []).append(where)
-        said = [f"{_where(places)}: {do}." for do, places in list(grouped.items())[:TOLD]]
-        more = len(grouped) - TOLD
-        return " ".join(said) + (f" And {many(more, 'more change')}." if more > 0 else "")
-
-    @property
-    def always(self) -> list[tuple[str, str, float]]:
-        """Where the usual action is to be taken always: where, the action, its share today.
-
-        Returns:
-            Confirmations that change what is done, the least usual first; those of less than
-            `HARDLY` are left out where there are changes.
-
-        Example:
-            >>> import dprl
-            >>> dprl.study(dprl.envs.care_pathway().sample(100, seed=0)).always
-            []
-        """
-        if self.evaluation is None:
-            return []
-        table = self.policy.confirmations()
-        named = table["where" if "where" in table.columns else "state"]
-        rows = zip(named, table["suggested"], table["usual_share"], strict=True)
-        least = 1 - HARDLY if self.changes else 1.0
-        found = [(str(w), str(a), float(share)) for w, a, share in rows if share < least]
-        return sorted(found, key=lambda row: row[2])
 
     def lines(self) -> list[str]:
         """The answer; `str` prints it alone.
@@ -281,6 +275,29 @@ class Study(Result):
         return "\n".join([*self.answer(), *self._warned()][:8])
 
 
+def _always(policy: Any, changes: Sequence[Change]) -> list[tuple[str, str, float]]:
+    """Confirmations that change what is done: where, the action, its share today."""
+    table = policy.confirmations()
+    named = table["where" if "where" in table.columns else "state"]
+    rows = zip(named, table["suggested"], table["usual_share"], strict=True)
+    least = 1 - HARDLY if changes else 1.0
+    found = [(str(w), str(a), float(share)) for w, a, share in rows if share < least]
+    return sorted(found, key=lambda row: row[2])
+
+
+def _finding(policy: Any, changes: Sequence[Change]) -> str:
+    """What to do, for whom: places of one action together."""
+    grouped: dict[str, list[str]] = {}
+    for change in changes:
+        do = f"{change.suggested}, not {change.usual}"
+        grouped.setdefault(do, []).append(change.situation)
+    for where, do, share in _always(policy, changes):
+        grouped.setdefault(f"always {do}, not only in {share:.0%}", []).append(where)
+    said = [f"{_where(places)}: {do}." for do, places in list(grouped.items())[:TOLD]]
+    more = len(grouped) - TOLD
+    return " ".join(said) + (f" And {many(more, 'more change')}." if more > 0 else "")
+
+
 def _agreement(verdict: Verdict, n: int) -> str:
     """What the part that judged says, in words."""
     return {
@@ -361,7 +378,7 @@ def study(
         draws: Number of bootstrap draws. Default 2,000.
         seed: Seed of everything random. The same log and settings give the same policy and rows.
             Default 0.
-        title: Heading of the page. Default None: the page's own.
+        title: Heading of the page. Default None: the finding.
         date: Date printed on the page. Default None: today (UTC).
         progress: Called with the name of the stage and the share of it that is done. Default None.
 
@@ -532,8 +549,16 @@ def _page(
     from dprl.apps.reports.changes import describe_changes
     from dprl.policies.familiar import like_policy
 
+    changes = describe_changes(policy, like_policy(policy, judge)).changes
+    acts = bool(policy.decisions.speaks.any())
+    heading = title or (_finding(policy, changes) if acts else NOTHING)
     written = report(
-        policy, judge, folder / REPORT, title=title, draws=draws, seed=seed, by=by, date=date,
+        policy, judge, folder / REPORT, title=heading, draws=draws, seed=seed, by=by, date=date,
         progress=progress,
     )  # fmt: skip
-    return written, describe_changes(policy, like_policy(policy, judge)).changes
+    if acts and written.evaluation is None:
+        raise LogError(
+            f"the part that judges cannot be told from the part that learned: {written.seen}.",
+            do="Name what stays together (group), and look for rows that stand twice.",
+        )
+    return written, changes

@@ -23,6 +23,7 @@ import pytest
 import dprl
 from conftest import COLUMNS, to_log
 from dprl.errors import interruptible
+from dprl.logs.proposal import look, propose
 from dprl.logs.reading.dates import check_dates
 from dprl.policies.explain import plan_beyond
 
@@ -641,3 +642,51 @@ def test_an_action_that_reads_as_a_suggestion_against_another():
         "drug",
         "not now",
     )
+
+
+def backwards(form, some=1.0, n=60, seed=0):
+    """Visits of n patients, newest first for a share of them, with a column of times."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for e in range(n):
+        days = np.sort(rng.choice(300, 4, replace=False))[:: -1 if rng.random() < some else 1]
+        rows += [{"e": e, "s": rng.choice(["u", "v"]), "a": rng.integers(2), "r": rng.random(),
+                  "age": 50 + e % 7, "visited": pd.Timestamp(2024, 1, 1) + pd.Timedelta(d, "D")}
+                 for d in days]  # fmt: skip
+    table = pd.DataFrame(rows)
+    if form == "counter":
+        table["visited"] = np.arange(len(table), 0, -1)
+    elif form != "parquet":
+        table["visited"] = table["visited"].dt.strftime(form)
+    return table
+
+
+@pytest.mark.parametrize(
+    ("form", "some"),
+    [("%Y-%m-%d %H:%M", 1.0), ("%d.%m.%Y", 1.0), ("%Y-%m-%d", 0.85), ("counter", 1.0)],
+)
+@pytest.mark.parametrize("tie", [False, True])
+def test_rows_newest_first_are_pointed_out_in_a_csv(tmp_path, form, some, tie):
+    def rules(table):
+        table.to_csv(tmp_path / "v.csv", index=False)
+        of_file = dprl.check(tmp_path / "v.csv", **C).findings
+        assert {f.rule for f in dprl.check(table, **C).findings} == {f.rule for f in of_file}
+        return {f.rule for f in of_file}
+
+    table = backwards(form, some)
+    if tie:
+        table.loc[1, "visited"] = table.loc[0, "visited"]
+        if form == "counter":  # no longer one number a row: its name has to say it
+            table = table.rename(columns={"visited": "seq"})
+    assert "newest_first" in rules(table)
+    assert "newest_first" not in rules(backwards(form, 1 - some) if form != "counter" else
+                                       table[::-1].reset_index(drop=True))  # fmt: skip
+    if form != "counter":  # in no order at all
+        assert "newest_first" not in rules(table.sample(frac=1, random_state=1))
+
+
+def test_german_dates_are_proposed_as_the_time(tmp_path):
+    table = backwards("%d.%m.%Y").rename(columns={"visited": "datum", "e": "stay_id"})
+    table.to_csv(tmp_path / "v.csv", index=False)
+    proposal = propose(look(tmp_path / "v.csv"))
+    assert (proposal.columns["episode"], proposal.columns["time"]) == ("stay_id", "datum")

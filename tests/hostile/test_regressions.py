@@ -22,9 +22,11 @@ import pytest
 
 import dprl
 from conftest import COLUMNS, to_log
+from dprl._core.arrays import doubles
 from dprl.errors import interruptible
 from dprl.logs.proposal import look, propose
 from dprl.logs.reading.dates import check_dates
+from dprl.logs.reading.files import Files
 from dprl.policies.explain import plan_beyond
 
 C = {"episode": "e", "state": "s", "action": "a", "reward": "r"}
@@ -642,6 +644,29 @@ def test_an_action_that_reads_as_a_suggestion_against_another():
         "drug",
         "not now",
     )
+
+
+def test_floats_of_16_bits_are_the_decimals_they_were_written_as(tmp_path):
+    """DuckDB reads 0.3 as 0.30004883, which is above the edge 0.3."""
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    every = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    half = np.resize([*np.arange(1, 10) / 10, *every[np.isfinite(every)][::97]], 700).astype("f2")
+    table = frame(d=half, r=half, s=["u", "v"] * 350)
+    file = tmp_path / "half[1].parquet"
+    pq.write_table(pa.table(table), file)
+    pq.write_table(pa.table({**table, "d": doubles(half)}), tmp_path / "wide.parquet")
+    how = {**C, "action": "d", "action_bins": [0.3, 0.6]}
+    right, log = dprl.from_frame(pd.DataFrame(table), **how), dprl.read(file, **how)
+    assert log.actions == right.actions
+    assert log.action.tolist() == right.action.tolist()
+    assert log.reward.tolist() == right.reward.tolist() == doubles(half).tolist()
+    with dprl.scan(file, **C) as parts:
+        rewards = parts.part(0).reward
+    assert rewards.tolist() == doubles(half).tolist()
+    files = Files([str(file), str(tmp_path / "wide.parquet")], None)  # one file in each form
+    files.load(["d"])
+    assert files.number("d").tolist() == 2 * doubles(half).tolist()
 
 
 def backwards(form, some=1.0, n=60, seed=0):

@@ -24,6 +24,7 @@ import dprl
 from conftest import COLUMNS, to_log
 from dprl._core.arrays import doubles
 from dprl.errors import interruptible
+from dprl.logs.outcome import Outcome
 from dprl.logs.proposal import look, propose
 from dprl.logs.reading.dates import check_dates
 from dprl.logs.reading.files import Files
@@ -715,3 +716,20 @@ def test_german_dates_are_proposed_as_the_time(tmp_path):
     table.to_csv(tmp_path / "v.csv", index=False)
     proposal = propose(look(tmp_path / "v.csv"))
     assert (proposal.columns["episode"], proposal.columns["time"]) == ("stay_id", "datum")
+
+
+def test_no_small_number_is_shown_as_zero():
+    verdict, words = Outcome().apart(2e-9, -1e-9, 5e-9)
+    assert (verdict, words) == ("unsure", "the return +2e-09 (-1e-09 to +5e-09)")
+    assert Outcome().apart(2e-9, 1e-9, 3e-9)[1] == "the return higher by 2e-09 (1e-09 to 3e-09)"
+    assert Outcome().apart(0.25, -0.1, 0.5)[1] == "the return +0.25 (-0.10 to +0.50)"
+
+
+def test_an_evaluation_of_small_rewards_shows_them():
+    log = dprl.envs.care_pathway().sample(400, seed=0)
+    train, test = replace(log, reward=log.reward * 1e-9).split(0.5, seed=0)
+    policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+    result = dprl.evaluate(policy, test, draws=50)
+    assert "e-10" in result.answer() or "e-11" in result.answer() or "e-09" in result.answer()
+    for words in (result.answer(), str(result), str(result.table())):
+        assert "0.000 " not in words

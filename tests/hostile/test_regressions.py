@@ -733,3 +733,17 @@ def test_an_evaluation_of_small_rewards_shows_them():
     assert "e-10" in result.answer() or "e-11" in result.answer() or "e-09" in result.answer()
     for words in (result.answer(), str(result), str(result.table())):
         assert "0.000 " not in words
+
+
+def test_a_row_at_the_end_of_a_window_is_outside_whatever_rounding_does():
+    table = frame(e=[0, 0, 1, 1, 2, 2], t=[0.2, 0.3, 0.7, 0.8, 0.2, 0.29])
+    log = dprl.from_frame(pd.DataFrame(table), **C, time="t", follow_up="0.1 units")
+    assert log.lengths.tolist() == [1, 1, 2]
+
+
+def test_no_zone_is_a_day_ahead():
+    table = frame(e=[0, 0], t=["2024-01-01 10:00+25:00", "2024-01-01 11:00+25:00"])
+    with pytest.raises(dprl.LogError):
+        dprl.from_frame(pd.DataFrame(table), **C, time="t")
+    table["t"] = [text.replace("+25:00", "+05:30") for text in table["t"]]
+    assert dprl.from_frame(pd.DataFrame(table), **C, time="t").clock(0).endswith("+05:30")

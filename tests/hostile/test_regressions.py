@@ -747,3 +747,14 @@ def test_no_zone_is_a_day_ahead():
         dprl.from_frame(pd.DataFrame(table), **C, time="t")
     table["t"] = [text.replace("+25:00", "+05:30") for text in table["t"]]
     assert dprl.from_frame(pd.DataFrame(table), **C, time="t").clock(0).endswith("+05:30")
+
+
+def test_no_window_is_advised_where_all_episodes_have_one_row():
+    table = pd.DataFrame(frame(e=range(6), d=["cut", "terminal"] * 3))
+    found = {f.rule: f for f in dprl.check(table, **C, ended="d").findings}
+    assert "follow_up" not in found["cut_episodes"].do
+    assert "cut" in found["cut_episodes"].do
+    twice = table.loc[table.index.repeat(2)].reset_index(drop=True)
+    twice.loc[::2, "d"] = None
+    found = {f.rule: f for f in dprl.check(twice, **C, ended="d").findings}
+    assert "follow_up" in found["cut_episodes"].do

@@ -323,7 +323,9 @@ def cut_episodes(sums: LogSums) -> Finding | None:
         f"{many(sums.facts.n_steps, 'step')}) {form(cut, 'was', 'were')} cut before "
         f"{form(cut, 'it', 'they')} ended.",
         f"{sums.name('episode')}={first}",
-        worded(
+        worded("Say what to do with them when fitting: {cut}.", cut=option("cut"))
+        if sums.facts.n_steps == sums.facts.n_episodes  # a window would hide what was not seen
+        else worded(
             "Follow all for a fixed time ({follow_up}), or say what to do with them when fitting: "
             "{cut}.",
             follow_up=option("follow_up"),

@@ -22,8 +22,12 @@ import pytest
 
 import dprl
 from conftest import COLUMNS, to_log
+from dprl._core.arrays import doubles
 from dprl.errors import interruptible
+from dprl.logs.outcome import Outcome
+from dprl.logs.proposal import look, propose
 from dprl.logs.reading.dates import check_dates
+from dprl.logs.reading.files import Files
 from dprl.policies.explain import plan_beyond
 
 C = {"episode": "e", "state": "s", "action": "a", "reward": "r"}
@@ -641,3 +645,116 @@ def test_an_action_that_reads_as_a_suggestion_against_another():
         "drug",
         "not now",
     )
+
+
+def test_floats_of_16_bits_are_the_decimals_they_were_written_as(tmp_path):
+    """DuckDB reads 0.3 as 0.30004883, which is above the edge 0.3."""
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    every = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    half = np.resize([*np.arange(1, 10) / 10, *every[np.isfinite(every)][::97]], 700).astype("f2")
+    table = frame(d=half, r=half, s=["u", "v"] * 350)
+    file = tmp_path / "half[1].parquet"
+    pq.write_table(pa.table(table), file)
+    pq.write_table(pa.table({**table, "d": doubles(half)}), tmp_path / "wide.parquet")
+    how = {**C, "action": "d", "action_bins": [0.3, 0.6]}
+    right, log = dprl.from_frame(pd.DataFrame(table), **how), dprl.read(file, **how)
+    assert log.actions == right.actions
+    assert log.action.tolist() == right.action.tolist()
+    assert log.reward.tolist() == right.reward.tolist() == doubles(half).tolist()
+    with dprl.scan(file, **C) as parts:
+        rewards = parts.part(0).reward
+    assert rewards.tolist() == doubles(half).tolist()
+    files = Files([str(file), str(tmp_path / "wide.parquet")], None)  # one file in each form
+    files.load(["d"])
+    assert files.number("d").tolist() == 2 * doubles(half).tolist()
+
+
+def backwards(form, some=1.0, n=60, seed=0):
+    """Visits of n patients, newest first for a share of them, with a column of times."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for e in range(n):
+        days = np.sort(rng.choice(300, 4, replace=False))[:: -1 if rng.random() < some else 1]
+        rows += [{"e": e, "s": rng.choice(["u", "v"]), "a": rng.integers(2), "r": rng.random(),
+                  "age": 50 + e % 7, "visited": pd.Timestamp(2024, 1, 1) + pd.Timedelta(d, "D")}
+                 for d in days]  # fmt: skip
+    table = pd.DataFrame(rows)
+    if form == "counter":
+        table["visited"] = np.arange(len(table), 0, -1)
+    elif form != "parquet":
+        table["visited"] = table["visited"].dt.strftime(form)
+    return table
+
+
+@pytest.mark.parametrize(
+    ("form", "some"),
+    [("%Y-%m-%d %H:%M", 1.0), ("%d.%m.%Y", 1.0), ("%Y-%m-%d", 0.85), ("counter", 1.0)],
+)
+@pytest.mark.parametrize("tie", [False, True])
+def test_rows_newest_first_are_pointed_out_in_a_csv(tmp_path, form, some, tie):
+    def rules(table):
+        table.to_csv(tmp_path / "v.csv", index=False)
+        of_file = dprl.check(tmp_path / "v.csv", **C).findings
+        assert {f.rule for f in dprl.check(table, **C).findings} == {f.rule for f in of_file}
+        return {f.rule for f in of_file}
+
+    table = backwards(form, some)
+    if tie:
+        table.loc[1, "visited"] = table.loc[0, "visited"]
+        if form == "counter":  # no longer one number a row: its name has to say it
+            table = table.rename(columns={"visited": "seq"})
+    assert "newest_first" in rules(table)
+    assert "newest_first" not in rules(backwards(form, 1 - some) if form != "counter" else
+                                       table[::-1].reset_index(drop=True))  # fmt: skip
+    if form != "counter":  # in no order at all
+        assert "newest_first" not in rules(table.sample(frac=1, random_state=1))
+
+
+def test_german_dates_are_proposed_as_the_time(tmp_path):
+    table = backwards("%d.%m.%Y").rename(columns={"visited": "datum", "e": "stay_id"})
+    table.to_csv(tmp_path / "v.csv", index=False)
+    proposal = propose(look(tmp_path / "v.csv"))
+    assert (proposal.columns["episode"], proposal.columns["time"]) == ("stay_id", "datum")
+
+
+def test_no_small_number_is_shown_as_zero():
+    verdict, words = Outcome().apart(2e-9, -1e-9, 5e-9)
+    assert (verdict, words) == ("unsure", "the return +2e-09 (-1e-09 to +5e-09)")
+    assert Outcome().apart(2e-9, 1e-9, 3e-9)[1] == "the return higher by 2e-09 (1e-09 to 3e-09)"
+    assert Outcome().apart(0.25, -0.1, 0.5)[1] == "the return +0.25 (-0.10 to +0.50)"
+
+
+def test_an_evaluation_of_small_rewards_shows_them():
+    log = dprl.envs.care_pathway().sample(400, seed=0)
+    train, test = replace(log, reward=log.reward * 1e-9).split(0.5, seed=0)
+    policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+    result = dprl.evaluate(policy, test, draws=50)
+    assert "e-10" in result.answer() or "e-11" in result.answer() or "e-09" in result.answer()
+    for words in (result.answer(), str(result), str(result.table())):
+        assert "0.000 " not in words
+
+
+def test_a_row_at_the_end_of_a_window_is_outside_whatever_rounding_does():
+    table = frame(e=[0, 0, 1, 1, 2, 2], t=[0.2, 0.3, 0.7, 0.8, 0.2, 0.29])
+    log = dprl.from_frame(pd.DataFrame(table), **C, time="t", follow_up="0.1 units")
+    assert log.lengths.tolist() == [1, 1, 2]
+
+
+def test_no_zone_is_a_day_ahead():
+    table = frame(e=[0, 0], t=["2024-01-01 10:00+25:00", "2024-01-01 11:00+25:00"])
+    with pytest.raises(dprl.LogError):
+        dprl.from_frame(pd.DataFrame(table), **C, time="t")
+    table["t"] = [text.replace("+25:00", "+05:30") for text in table["t"]]
+    assert dprl.from_frame(pd.DataFrame(table), **C, time="t").clock(0).endswith("+05:30")
+
+
+def test_no_window_is_advised_where_all_episodes_have_one_row():
+    table = pd.DataFrame(frame(e=range(6), d=["cut", "terminal"] * 3))
+    found = {f.rule: f for f in dprl.check(table, **C, ended="d").findings}
+    assert "follow_up" not in found["cut_episodes"].do
+    assert "cut" in found["cut_episodes"].do
+    twice = table.loc[table.index.repeat(2)].reset_index(drop=True)
+    twice.loc[::2, "d"] = None
+    found = {f.rule: f for f in dprl.check(twice, **C, ended="d").findings}
+    assert "follow_up" in found["cut_episodes"].do

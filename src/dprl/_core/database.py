@@ -67,6 +67,17 @@ def of_float(column: str) -> str:
     return f"CASE WHEN {column} = trunc({column}) THEN {wide} ELSE {result} END"
 
 
+def of_half(column: str) -> str:
+    """SQL of a float of 16 bits, which DuckDB reads as FLOAT, as the decimal it stands for."""
+    wide = f"CAST({column} AS DOUBLE)"
+    away = f"pow(2, greatest(floor(log2(nullif(abs({wide}), 0))), -14) - 11)"  # to the next, halved
+    result = wide
+    for digits in (4, 3):
+        short = f"CAST(format('{{:.{digits}g}}', {wide}) AS DOUBLE)"
+        result = f"CASE WHEN abs({short} - {wide}) < {away} THEN {short} ELSE {result} END"
+    return f"CASE WHEN {column} = trunc({column}) THEN {wide} ELSE {result} END"
+
+
 def of_text(column: str, decimal: str) -> str:
     """SQL of the number that text stands for, as DOUBLE; NULL where it stands for none.
 

@@ -26,7 +26,7 @@ from dprl.evidence.models import Fit, Inputs, blended, usual_value_models
 from dprl.evidence.nuisances import doubt_notes
 from dprl.evidence.yardstick import LEAST, SHARE, hidden_columns, yardstick_words
 from dprl.logs.log import Log
-from dprl.logs.outcome import UNDECLARED, Outcome, digits_of
+from dprl.logs.outcome import UNDECLARED, Outcome, digits_of, in_digits
 from dprl.logs.reading.tables import write_rows
 from dprl.logs.returns import returns
 from dprl.logs.source import Source
@@ -108,8 +108,8 @@ class Sensitivity(Result):
         kind = f"{'sharp ' * f['sharp']}bounds for {kind}"
         return Table(
             {name: [row[name] for row in self.rows] for name in self.rows[0]},
-            caption=f"{many(f['episodes'], 'episode')}; usual practice gets {f['usual']:.3f}; "
-            f"{kind}",
+            caption=f"{many(f['episodes'], 'episode')}; usual practice gets "
+            f"{in_digits(f['usual'])}; {kind}",
             note="gamma (Γ): the factor by which an unrecorded cause may move the odds of an "
             "action, the state being equal.\n_min, _max: bounds as estimated. _low, _high: with "
             f"sampling error, {100 * s['level']:g} % percentiles of {s['draws']:,} bootstraps over "
@@ -209,8 +209,9 @@ class Sensitivity(Result):
             low, high = row["difference_low"], row["difference_high"]
             digits = digits_of(high - low)
             bounds.append(
-                f"Γ = {row['gamma']:g}: difference to usual practice between {low:+.{digits}f} and "
-                f"{high:+.{digits}f}{self.outcome.measured}, sampling error included."
+                f"Γ = {row['gamma']:g}: difference to usual practice between "
+                f"{in_digits(low, digits, '+')} and {in_digits(high, digits, '+')}"
+                f"{self.outcome.measured}, sampling error included."
             )
         lines = [*_star_lines(self), *_vacuous_lines(self), *bounds, *_yardstick_lines(self)[:1]]
         return in_short([*lines, *(f"warning: {w}" for w in self.warnings)], "sensitivity")

@@ -13,7 +13,7 @@ from dprl._core.words import duration, joined, say, say_many, sentences, word
 from dprl.evidence.nuisances import doubt_notes
 from dprl.evidence.propensity import RecordedPropensity
 from dprl.logs.log import Log
-from dprl.logs.outcome import UNDECLARED, Outcome, digits_of
+from dprl.logs.outcome import UNDECLARED, Outcome, digits_of, in_digits
 from dprl.logs.source import DROPS, UNRELATED, WEIGHED
 from dprl.policies.explain import window_words
 from dprl.policies.familiar import never_saw
@@ -186,21 +186,21 @@ class Evaluation(Result):
             Difference to usual practice (WDR): +0.1... (95 % interval ... to ...).
         """
         name, row = self.headline, self.rows[self.headline]
-        numbers = {"name": name, "difference": row["difference"]}
+        numbers = {"name": name, "difference": in_digits(row["difference"], sign="+")}
         if not np.isfinite(row["difference"]):
             return say("Difference to usual practice: there is no estimate.")
         if not np.isfinite(row["difference_low"]):
             return say(
-                "Difference to usual practice ({name}): {difference:+.3f}, without an interval.",
+                "Difference to usual practice ({name}): {difference}, without an interval.",
                 **numbers,
             )
         return say(
-            "Difference to usual practice ({name}): {difference:+.3f} ({level:g} % interval "
-            "{low:+.3f} to {high:+.3f}).",
+            "Difference to usual practice ({name}): {difference} ({level:g} % interval "
+            "{low} to {high}).",
             **numbers,
             level=100 * self.settings["level"],
-            low=row["difference_low"],
-            high=row["difference_high"],
+            low=in_digits(row["difference_low"], sign="+"),
+            high=in_digits(row["difference_high"], sign="+"),
         )
 
     def __getitem__(self, estimator: str) -> Mapping[str, float]:
@@ -234,8 +234,8 @@ class Evaluation(Result):
         b, marked = self.behavior, any(self.outside.values())
         return Table(
             columns,
-            f"{count}, {many(f['steps'], 'step')}; usual practice gets {b['value']:.3f} "
-            f"({b['low']:.3f} to {b['high']:.3f})",
+            f"{count}, {many(f['steps'], 'step')}; usual practice gets "
+            f"{in_digits(b['value'])} ({in_digits(b['low'])} to {in_digits(b['high'])})",
             note=f"{self.ends()} gamma {self.settings['gamma']:g}."
             + (f"\noutside: what of the value lies outside {self._range}." if marked else ""),
         )
@@ -520,7 +520,7 @@ class Evaluation(Result):
             lines = [f"{VERDICTS[verdict]}: {words}."]
             digits = digits_of(self.behavior["high"] - self.behavior["low"])
             values = [self.behavior[k] for k in ("value", "low", "high")]
-            usual, low, high = (f"{value:.{digits}f}" for value in values)
+            usual, low, high = (in_digits(value, digits) for value in values)
             count = many(f["episodes"], "held-out episode")
             lines += [
                 f"Usual practice: {usual}{self.outcome.measured} ({low} to {high}); {count}, "

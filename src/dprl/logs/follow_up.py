@@ -174,7 +174,8 @@ def rows_inside(log: Log, window: Window) -> NDArray[np.bool_]:
         return np.asarray(since < np.uint64(round(window.length * SECONDS[window.unit] * 1e6)))
     if time.dtype.kind == "f":
         wide = time.astype(np.float64, copy=False)
-        return np.asarray(wide - wide[first] < window.length)
+        rounding = 4 * np.spacing(np.maximum(np.abs(wide), window.length))  # 0.3 - 0.2 is 0.1
+        return np.asarray(wide - wide[first] < window.length - rounding)
     return np.asarray(_apart(time, first) < np.uint64(np.ceil(window.length)))
 
 

@@ -200,12 +200,14 @@ class Outcome:
             return "unknown", f"{name} {difference:+.3g}{unit} as estimated, without an interval"
         digits = digits_of(high - low)
         if low <= 0 <= high:
-            ends = f"{difference:+.{digits}f}{unit} ({low:+.{digits}f} to {high:+.{digits}f})"
+            a, b, c = (in_digits(x, digits, "+") for x in (difference, low, high))
+            ends = f"{a}{unit} ({b} to {c})"
             return "unsure", f"{name} {ends}"
         way = "higher" if difference > 0 else "lower"
         near, far = sorted((abs(low), abs(high)))
         good = (difference < 0) == self.falls
-        size = f"{abs(difference):.{digits}f}{unit} ({near:.{digits}f} to {far:.{digits}f})"
+        a, b, c = (in_digits(x, digits) for x in (abs(difference), near, far))
+        size = f"{a}{unit} ({b} to {c})"
         return "better" if good else "worse", f"{name} {way} by {size}"
 
     def words(self, reward: str = "", assumed: Callable[[], str] | None = None) -> str:
@@ -231,6 +233,22 @@ def digits_of(width: float) -> int:
     if not math.isfinite(width) or width <= 0:
         return 3
     return min(max(1 - math.floor(math.log10(width)), 0), 6)
+
+
+def in_digits(value: float, digits: int = 3, sign: str = "") -> str:
+    """A number with so many digits behind the point; with its own where nothing is left of it.
+
+    Args:
+        value: The number.
+        digits: How many digits stand behind the point. Default 3.
+        sign: "+" to show the sign of numbers above 0 too. Default "".
+
+    Example:
+        >>> in_digits(0.25, 2, "+"), in_digits(2.5e-9, 6), in_digits(0.0)
+        ('+0.25', '2.5e-09', '0.000')
+    """
+    text = f"{value:{sign}.{digits}f}"
+    return f"{value:{sign}.2g}" if value and not float(text) else text
 
 
 ASSUMED = worded(

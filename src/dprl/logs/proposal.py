@@ -304,7 +304,8 @@ def _moment(files: Files, c: str) -> str:
     """SQL for the time that text stands for, as dates are declared; NULL where it is none."""
     dates = files.text.dates
     if dates == "iso":
-        return f"TRY_CAST({c} AS TIMESTAMP)"
+        german = "['%d.%m.%Y', '%d.%m.%Y %H:%M', '%d.%m.%Y %H:%M:%S']"  # proposed, not yet declared
+        return f"coalesce(TRY_CAST({c} AS TIMESTAMP), try_strptime({c}, {german}))"
     days = {"day-first": ("%d", "%m"), "month-first": ("%m", "%d")}.get(dates)
     forms = [dates] if days is None else [
         f"{days[0]}{mark}{days[1]}{mark}%Y{hours}"

@@ -88,7 +88,7 @@ def test_rows_that_stand_newest_first_have_a_time(run, stays, kind):
     if name == "charttime":  # without a time, the last row would count as the first
         code, out, _ = run("check")
         assert code == 0
-        assert f"'{name}' never rises from row to row within an episode, and falls at 100%" in out
+        assert f"'{name}' falls from row to row within an episode at 100% of rows" in out
         assert "--time charttime" in out
 
 

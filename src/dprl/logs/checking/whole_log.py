@@ -22,6 +22,7 @@ from dprl.logs.encoding.doses import column_label
 from dprl.logs.encoding.features import place_of
 from dprl.logs.encoding.gaps import gap_counts, gap_shares
 from dprl.logs.log import EVENT, UNKNOWN, Label, Log, named_endings
+from dprl.logs.reading.also import falls_in
 from dprl.logs.reading.columns import blocks
 from dprl.logs.reading.dates import SINCE
 from dprl.logs.source import LogFacts
@@ -322,7 +323,9 @@ def cut_episodes(sums: LogSums) -> Finding | None:
         f"{many(sums.facts.n_steps, 'step')}) {form(cut, 'was', 'were')} cut before "
         f"{form(cut, 'it', 'they')} ended.",
         f"{sums.name('episode')}={first}",
-        worded(
+        worded("Say what to do with them when fitting: {cut}.", cut=option("cut"))
+        if sums.facts.n_steps == sums.facts.n_episodes  # a window would hide what was not seen
+        else worded(
             "Follow all for a fixed time ({follow_up}), or say what to do with them when fitting: "
             "{cut}.",
             follow_up=option("follow_up"),
@@ -331,8 +334,8 @@ def cut_episodes(sums: LogSums) -> Finding | None:
     )
 
 
-BACKWARDS = 0.5
-"""A time that never rises within episodes, and falls so often, stands newest first."""
+OFTEN = 0.5
+"""A number that may be a time by its name stands newest first where it falls so often."""
 
 
 @log_rule
@@ -343,26 +346,21 @@ def newest_first(sums: LogSums) -> Finding | None:
         return None
     from dprl.logs.proposal import ColumnFacts  # the words for times
 
-    columns: list[tuple[str, NDArray[Any]]] = []
-    if log.also is not None:
-        kept = zip(log.also.names, log.also.values, log.also.levels, strict=True)
-        columns += [(name, values) for name, values, levels in kept if levels is None]
+    falling = dict(log.also.falling) if log.also is not None else {}
     if log.features is not None:
-        columns += list(zip(log.feature_names, log.features.T, strict=True))
-    inside = np.ones(log.n_steps, bool)
-    inside[log.starts[:-1]] = False
-    rows = np.flatnonzero(inside)
-    for name, values in columns:
-        if not ColumnFacts(name, "number", 0, 0.0).named("time"):
-            continue
-        steps = values[rows] - values[rows - 1]
-        if not (steps > 0).any() and (steps < 0).mean() > BACKWARDS:
+        episode = np.repeat(np.arange(log.n_episodes, dtype=np.int32), log.lengths)
+        columns = zip(log.feature_names, log.features.T, strict=True)
+        falling |= {name: falls_in(values, episode) for name, values in columns}
+    apart = log.also.left_out if log.also is not None else {}  # dates as text, or counters
+    for name, falls in falling.items():
+        named = ColumnFacts(name, "number", 0, 0.0).named("time") and falls > OFTEN
+        if falls and (named or name in apart):
             return Finding(
                 "warning",
                 "newest_first",
-                f"{name!r} never rises from row to row within an episode, and falls at "
-                f"{(steps < 0).mean():.0%} of rows; no time is named, so the first row of an "
-                "episode counts as its beginning.",
+                f"{name!r} falls from row to row within an episode at {falls:.0%} of rows, and "
+                "rises at fewer; no time is named, so the first row of an episode counts as its "
+                "beginning.",
                 do=worded(
                     "If it is a time, the rows stand newest first: name it ({time}).",
                     time=option("time", name),

@@ -14,7 +14,8 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +28,7 @@ from dprl._core.words import option, say, worded
 from dprl.errors import LogError
 from dprl.logs.encoding.categories import feature_columns
 from dprl.logs.reading.columns import Coded
-from dprl.logs.reading.dates import Days
+from dprl.logs.reading.dates import Days, text_days
 from dprl.logs.reading.text import Text, is_unnamed
 
 FEW = 30
@@ -40,6 +41,10 @@ MOST_VALUES = 60_000_000
 """With more values (rows times columns) none is taken unless it is named: 240 MB."""
 REPEATS = 100
 """Whole numbers that never repeat are an identifier where there are at least so many of them."""
+FIRST = 20_000
+"""Values of a column of text in which an order is looked for."""
+BACKWARDS = 0.6
+"""A column that falls at a larger share of its changes within episodes runs backwards."""
 NONE = "none"
 """The word that asks for no column at all."""
 
@@ -58,6 +63,8 @@ class Also:
         levels: For each column its sorted labels, or None where it holds numbers.
         left_out: Name of each column that was not taken → why, in words.
         asked: Whether the user named the columns.
+        falling: Name of each column that runs backwards within episodes, taken or not → the share
+            of rows at which it falls.
     """
 
     n: int
@@ -66,6 +73,7 @@ class Also:
     levels: tuple[tuple[str, ...] | None, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
     asked: bool = False
+    falling: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         frozen = []
@@ -84,7 +92,7 @@ class Also:
     def __getitem__(self, rows: Any) -> Also:
         values = tuple(column[rows] for column in self.values)
         n = len(values[0]) if values else len(np.empty(self.n, np.bool_)[rows])
-        return Also(n, self.names, values, self.levels, self.left_out, self.asked)
+        return Also(n, self.names, values, self.levels, self.left_out, self.asked, self.falling)
 
     def numbers(self, j: int, rows: Any = slice(None)) -> Floats:
         """float64: column j at these rows, of labels their codes; NaN where missing."""
@@ -128,6 +136,49 @@ class AlsoNames:
     names: tuple[str, ...] = ()
     asked: bool = False
     left_out: Mapping[str, str] = field(default_factory=dict)
+
+
+class FreeTextError(LogError):
+    """Text of too many labels, with its first values: they may still be dates, and have an order.
+
+    Attributes:
+        first: The first values of the column, at most `FIRST`.
+    """
+
+    def __init__(self, first: Sequence[Any]) -> None:
+        super().__init__("free text or an identifier.")
+        self.first = first
+
+    def days(self, text: Text | None) -> Iterator[Floats]:
+        """The values as days, in each way to read them as dates; none where they are no dates."""
+        given = [value if isinstance(value, str) else "" for value in self.first]
+        words = [word for word in dict.fromkeys(given) if word]
+        declared = text.dates if text is not None else "iso"
+        for dates in ("iso", "day-first", "month-first") if declared == "iso" else (declared,):
+            with suppress(LogError):
+                days = text_days(words, dates, "")
+                if days is not None:
+                    of = dict(zip(words, days.tolist(), strict=True))
+                    yield np.array([of.get(word, np.nan) for word in given])
+                    if dates == "iso":  # it says itself which is the day
+                        return
+
+
+def falls_in(column: Floats, episode: NDArray[np.int32]) -> float:
+    """Share of rows after the first of an episode at which a column falls.
+
+    0 where it does not run backwards: at `BACKWARDS` of its changes it falls, not by chance alone.
+
+    Args:
+        column: (k,), in the order of the file; NaN where missing.
+        episode: Codes of the episodes, of these rows or more.
+    """
+    order = np.argsort(episode[: len(column)], kind="stable")
+    codes, values = episode[order], column[order]
+    steps = np.diff(values)[codes[1:] == codes[:-1]]
+    falls, rises = int((steps < 0).sum()), int((steps > 0).sum())
+    surely = not rises or falls - rises > 3 * (falls + rises) ** 0.5
+    return falls / len(steps) if falls > BACKWARDS * (falls + rises) and surely else 0.0
 
 
 def also_names(
@@ -199,6 +250,7 @@ def collect(
     values: list[NDArray[Any]] = []
     levels: list[tuple[str, ...] | None] = []
     left_out = dict(chosen.left_out)
+    falling: dict[str, float] = {}
     for name in chosen.names:
         try:
             column, labels = _column(name, get, declared, chosen.asked, text)
@@ -206,7 +258,12 @@ def collect(
             if chosen.asked:
                 raise
             left_out[name] = error.what.rstrip(".")
+            if isinstance(error, FreeTextError) and units:
+                falls = min((falls_in(x, units[0]) for x in error.days(text)), default=0.0)
+                falling.update({name: falls} if falls else {})
             continue
+        if labels is None and units and (falls := falls_in(column, units[0])):
+            falling[name] = falls
         why = "" if chosen.asked else _identifier(column, labels, units)
         if why:
             left_out[name] = why
@@ -215,7 +272,7 @@ def collect(
         values.append(_compact(column, labels))
         levels.append(labels)
     return Also(n if not values else len(values[0]), tuple(names), tuple(values), tuple(levels),
-                left_out, chosen.asked)  # fmt: skip
+                left_out, chosen.asked, falling)  # fmt: skip
 
 
 def _column(
@@ -238,7 +295,7 @@ def _column(
             days = array.astype("datetime64[us]").astype(np.int64) / 86_400e6
             values, gone = np.where(absent, np.nan, days), None
         elif not asked and name not in declared and looks_like_text(array[:PEEK]):
-            raise LogError("free text or an identifier.")
+            raise FreeTextError(array[:FIRST].tolist())
     matrix, own, _ = feature_columns([(name, values, gone)], declared, text)
     column = matrix[:, 0]
     if np.isinf(column).any():

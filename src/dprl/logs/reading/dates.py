@@ -139,6 +139,8 @@ def _zone(text: str) -> datetime.timezone:
     if text in "Zz":
         return datetime.UTC
     digits = text[1:].replace(":", "").ljust(4, "0")
+    if int(digits[:2]) > 18 or int(digits[2:]) > 59:  # as in files: no clock is so far ahead
+        raise ValueError(text)
     ahead = datetime.timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
     return datetime.timezone(-ahead if text[0] == "-" else ahead)
 

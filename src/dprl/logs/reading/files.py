@@ -28,7 +28,7 @@ from dprl._core.words import option, worded
 from dprl.errors import LogError, ParameterError, interruptible
 from dprl.logs.encoding.categories import BEYOND, check_declared, not_numbers, refuse_numbers
 from dprl.logs.encoding.doses import checked_bins
-from dprl.logs.reading.also import LABELS, PEEK, AlsoNames, also_names
+from dprl.logs.reading.also import FIRST, LABELS, PEEK, AlsoNames, FreeTextError, also_names
 from dprl.logs.reading.columns import (
     MISSING_WORDS,
     WHOLE,
@@ -893,7 +893,9 @@ class Files(FileTimes):
                 f"FROM (SELECT nullif({c}, '') AS v FROM raw LIMIT {PEEK})"
             )
             if numeric < texts and labels > LABELS:
-                raise LogError("free text or an identifier.")
+                raise FreeTextError(
+                    [row[0] for row in self.run(f"SELECT {c} FROM raw LIMIT {FIRST}").fetchall()]
+                )
         return self.feature(name, declared)
 
     def about_rows(self) -> int:

@@ -16,8 +16,9 @@ import urllib.parse
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
+from dprl._core.database import of_half
 from dprl._core.words import either, option, worded
 from dprl.errors import LogError
 from dprl.logs.reading.frames import quoted, refuse_twins
@@ -27,6 +28,7 @@ Run: TypeAlias = Callable[[str, Sequence[Any]], Any]
 """A function that runs SQL with its values."""
 Folders: TypeAlias = Mapping[str, str | None]
 """The columns that the folders of a file name: name → value, None where it is missing."""
+Node = TypeVar("Node")
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """The name other programs give to the folder of rows whose value is missing."""
@@ -186,7 +188,25 @@ def columns_of_files(
     return columns
 
 
-def _outermost(nodes: Sequence[tuple[str, int]]) -> tuple[str, ...]:
+def halves(files: Sequence[str], run: Run) -> dict[str, str]:
+    """Parquet file → what makes `SELECT *` turn its floats of 16 bits into decimals; '' for none.
+
+    DuckDB calls them FLOAT: 0.3 would be 0.30004883, which is above 0.3.
+    """
+    rows = run(
+        "SELECT file_name, name, num_children, contains(coalesce(logical_type, ''), 'Float16') "
+        "FROM parquet_schema(?)",
+        [[literal(file) for file in dict.fromkeys(files)]],
+    ).fetchall()
+    found = {}
+    for file, nodes in itertools.groupby(rows, lambda row: os.path.abspath(row[0])):
+        columns = _outermost([((name, half), children or 0) for _, name, children, half in nodes])
+        turned = [f"{of_half(quoted(c))} AS {quoted(c)}" for c, half in columns if half]
+        found[file] = f" REPLACE ({', '.join(turned)})" if turned else ""
+    return {file: found[os.path.abspath(file)] for file in files}
+
+
+def _outermost(nodes: Sequence[tuple[Node, int]]) -> tuple[Node, ...]:
     """The columns among a Parquet file's nodes (name, children); a list or struct is one."""
     names, inside = [], 0
     for name, children in nodes[1:]:
@@ -282,13 +302,14 @@ def scan_parquet(
     files: Sequence[str], missing: Sequence[str], partitions: bool, run: Run
 ) -> tuple[str, list[Any]]:
     """SQL, and its values, that reads Parquet files; columns are matched by name."""
-    held = columns_of_files(files, "parquet", run)
+    held, turned = columns_of_files(files, "parquet", run), halves(files, run)
 
     def scan(alike: Sequence[str]) -> str:
         names = ", ".join(quoted(literal(file), "'") for file in alike)  # a view takes no values
-        return f"read_parquet([{names}], union_by_name=true, hive_partitioning=false)"
+        read = f"read_parquet([{names}], union_by_name=true, hive_partitioning=false)"
+        return f"(SELECT *{turned[alike[0]]} FROM {read})" if turned[alike[0]] else read
 
-    return _union(files, scan, lambda file: None, held, missing, partitions)[0], []
+    return _union(files, scan, turned.__getitem__, held, missing, partitions)[0], []
 
 
 def _union(
@@ -330,7 +351,8 @@ def scan_table(file: Path, run: Run) -> str:
     if file.name.lower().endswith(".parquet"):
         _refuse_managed(file.absolute().parents)
         columns_of_files([name], "parquet", run)
-        return f"read_parquet({where}, hive_partitioning=false)"
+        read = f"read_parquet({where}, hive_partitioning=false)"
+        return f"(SELECT *{turned} FROM {read})" if (turned := halves([name], run)[name]) else read
     separator, names = header(name)
     columns = ", ".join(f"{quoted(column, chr(39))}: 'VARCHAR'" for column in names)
     packed = name.lower().endswith(".gz")  # too large to be unpacked for its end alone

@@ -47,7 +47,7 @@ from dprl.logs.reading.columns import Coded, Columns, encode_menus, one_label
 from dprl.logs.reading.files import Files, Progress
 from dprl.logs.reading.frames import choose, in_words_of, quoted
 from dprl.logs.reading.options import OPTIONS, Reading, documented
-from dprl.logs.reading.paths import literal
+from dprl.logs.reading.paths import halves, literal
 from dprl.logs.reading.store import Layout, Writer, digest_of
 from dprl.logs.reading.times import refuse_two_kinds, times
 from dprl.logs.roles import ROLES, further_roles
@@ -341,16 +341,20 @@ class Table:
             rows: The most rows of one of them.
         """
         piece = (
-            "(FROM read_parquet(?, hive_partitioning=false, file_row_number=true) "
+            "(SELECT *{} FROM read_parquet(?, hive_partitioning=false, file_row_number=true) "
             "WHERE file_row_number BETWEEN ? AND ?)"
         )
         queries: list[tuple[str, list[Any]]] = []
+        turned = halves(self.files.files, self.files.run)
         for file in self.files.files:
             counted = self.files.run(
                 "SELECT sum(num_rows) FROM parquet_file_metadata(?)", [literal(file)]
             ).fetchone()
             queries += [
-                (self.select(scan=piece), [literal(file), first, first + rows - 1])
+                (
+                    self.select(scan=piece.format(turned[file])),
+                    [literal(file), first, first + rows - 1],
+                )
                 for first in range(0, int(counted[0] or 0), rows)
             ]
         return queries

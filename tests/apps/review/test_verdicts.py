@@ -212,9 +212,9 @@ while True:
 
 @pytest.mark.slow
 def test_killed_in_the_middle_nothing_answered_is_lost(path):
-    """Two writers at once, killed without warning, five times over."""
+    """Two writers at once, killed without warning, three times over."""
     answered, rng = set(), random.Random(3)
-    for turn in range(5):
+    for turn in range(3):
         writers = [
             subprocess.Popen(
                 [sys.executable, "-c", WRITER, str(path), f"{name}{turn}"],
@@ -222,7 +222,7 @@ def test_killed_in_the_middle_nothing_answered_is_lost(path):
             )
             for name in "AB"
         ]  # fmt: skip
-        first = [w.stdout.readline() for w in writers]  # both are writing
+        first = ["".join(w.stdout.readline() for _ in range(3)) for w in writers]
         time.sleep(rng.uniform(0.05, 0.3))
         for writer in writers:
             os.kill(writer.pid, signal.SIGKILL)
@@ -230,7 +230,7 @@ def test_killed_in_the_middle_nothing_answered_is_lost(path):
             rest, _ = writer.communicate()
             answered |= {x for x in (line + rest).split("\n")[:-1] if x}
     said = Verdicts(path, "p", KEYS).all()
-    assert len(answered) > 20
+    assert len(answered) >= 3 * 2 * 3
     assert answered <= {v.comment for v in said}
     assert len(said) <= len(answered) + 10  # at most one each was written and not yet answered
 

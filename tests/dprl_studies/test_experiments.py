@@ -271,6 +271,16 @@ def test_quick_versions_are_quick_and_draw(name, tmp_path):
     assert min(sizes.values()) > 100
     assert sizes["figure.png"] > 20_000
     assert len(str(experiment(name).brief(result.summary)).splitlines()) < 90
+    if name == "rules":  # each part with those that it compares
+        found = dict.fromkeys(result.summary["study"], frozenset())
+        for row in result.summary:
+            found[row["study"]] |= {row["method"]}
+        assert found.pop("point mass") == {"Rules", "Rules, depth 4", "DPRL-C planned"}
+        assert found.pop("intensive care") >= {
+            "Rules", "DPRL-C", "gate over cells", "SPIBB", "best constant treatment",
+        }  # fmt: skip
+        assert set(found) == {"nothing works: linear", "nothing works: steps"}
+        assert np.isfinite(result.summary["value"]).sum() >= 3 + 5
 
 
 def test_lines_of_the_rule_panel_can_be_told_apart():

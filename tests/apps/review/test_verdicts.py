@@ -199,7 +199,7 @@ def test_many_threads_lose_nothing(path):
 
 
 WRITER = """
-import sys
+import sys, time
 from dprl.apps.review.verdicts import Verdicts
 verdicts = Verdicts(sys.argv[1], "p", ["one", "two", "three"])
 n = 0
@@ -207,6 +207,7 @@ while True:
     said = verdicts.add("one", sys.argv[2], "agree", f"{sys.argv[2]} {n}")
     print(said.comment, flush=True)  # the answer: from here on it must not be lost
     n += 1
+    time.sleep(.003)  # or one keeps the other out, for a lock is not fair
 """
 
 

@@ -697,7 +697,7 @@ def usual_values(
 
 def fit_behavior(
     log: Log, folds: int, seed: int, threads: int | None = None
-) -> tuple[Floats, ScoreTest | None]:
+) -> tuple[Floats, ScoreTest | None, Floats]:
     """Probabilities of actions of usual practice, cross-fitted by group, as in `fit_nuisances`.
 
     Episodes may be cut, and where only one action was ever taken it is the answer. An action that
@@ -711,7 +711,8 @@ def fit_behavior(
             many as there are cores.
 
     Returns:
-        float64 (N, A), and the test of them as in `Nuisances`.
+        float64 (N, A), the test of them as in `Nuisances`, and float64 (N,), what returns are
+        foretold to be, from other groups, for a test against what outcomes go with.
     """
     menu = menu_of(log)
     if menu is not None:
@@ -719,7 +720,7 @@ def fit_behavior(
         menu[np.arange(log.n_steps), log.action] = True
     practice = Practice(log, folds, seed, True, None, menu, threads)
     _, b, _, doubt = practice.mended(practice.models(None), None, None, None)
-    return b, doubt
+    return b, doubt, practice.closer(returns(log, 1.0))
 
 
 MENDS = 3

@@ -233,7 +233,7 @@ class ScoreTest:
 def score_test(
     shapes: Shapes, base: Floats, b: Floats, action: NDArray[Any], group: Ints, *,
     rows: Ints | None = None, actions: Sequence[int] | None = None, level: float = LEVEL,
-    aimed: Floats | None = None, seed: int = 0,
+    aimed: Floats | None = None, aimed_level: float = LEVEL, seed: int = 0,
 ) -> ScoreTest:  # fmt: skip
     """Test probabilities of actions by their errors at some rows.
 
@@ -248,7 +248,8 @@ def score_test(
             took.
         level: The chance that a sound model is refuted. Default `LEVEL`.
         aimed: float64 (N, k), values of outcomes from other groups than a row's own; a test of
-            their own, at `LEVEL`. Default None: there is none.
+            their own. Default None: there is none.
+        aimed_level: The chance that this test refutes a sound model. Default `LEVEL`.
         seed: Seed of the signs.
 
     Returns:
@@ -303,7 +304,7 @@ def score_test(
         h = aimed[order] - aimed[order].mean(axis=0)
         for a in tested:
             look(a, [("values", (), (float(k),)) for k in range(h.shape[1])], h)
-        sharp = float(np.quantile(most, 1 - LEVEL, method="higher"))
+        sharp = float(np.quantile(most, 1 - aimed_level, method="higher"))
         best = max(found, key=lambda one: one[0])
         if best[0] > sharp:
             return ScoreTest(best[0], sharp, ((best[1], best[2]),), (), best[1])

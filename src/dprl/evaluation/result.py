@@ -879,7 +879,7 @@ def wary_of(
         cautions.append(
             sentences(
                 say("the record cannot tell: no estimate has an interval."),
-                *doubt_notes(log, held.behavior.doubt),
+                *doubt_notes(log, held.doubt),
             )
         )
     cautions += _chosen(facts, policy, log)

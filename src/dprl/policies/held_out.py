@@ -34,6 +34,7 @@ from dprl._core.checks import Cut, check_cut, check_gamma, check_range, check_se
 from dprl._core.words import option, worded
 from dprl.errors import ParameterError, PolicyError
 from dprl.evidence.behavior import Behavior
+from dprl.evidence.score_test import ScoreTest
 from dprl.logs.censoring import treat_cut
 from dprl.logs.log import Label, Log, check_log
 from dprl.logs.overlap import refuse_seen
@@ -239,6 +240,14 @@ class HeldOut:
                 do="Use Behavior.fit(log) of the log given here.",
             )
         return self.practice
+
+    @cached_property
+    def doubt(self) -> ScoreTest | None:
+        """What the record says of the model of practice, where the policy acts, too."""
+        suggested = np.full(self.log.n_steps, -1, np.int64)
+        suggested[self.rows] = self.acts.suggested[self.acts.row]
+        group = np.repeat(self.log.group, self.log.lengths).astype(np.int64)
+        return self.behavior.doubt_at(group, suggested, self.seed)
 
     def chances(self, clip: float) -> Chances:
         """The chances of what was done, with estimated ones raised to `clip`."""

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from dprl.evaluation._sensitivity import sensitivity as sensitivity
     from dprl.evaluation._sweep import Sweep as Sweep
     from dprl.evaluation._sweep import sweep as sweep
+    from dprl.evaluation.effects import effects as effects
     from dprl.evaluation.result import Evaluation as Evaluation
     from dprl.evidence.behavior import Behavior as Behavior
     from dprl.evidence.neighbors.metric import Metric as Metric

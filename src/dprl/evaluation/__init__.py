@@ -2,7 +2,8 @@
 
 A policy and a held-out `Log` come in. Out go estimates of the policy's value and of its difference
 to usual practice, with intervals, effective sample sizes where it matters, and warnings in words.
-`sensitivity` bounds them if an unrecorded cause moved who got what.
+`sensitivity` bounds them if an unrecorded cause moved who got what, and `effects` tells what the
+arms of a trial bring.
 Policies can be compared pair by pair (`compare`), settings side by side (`sweep`); `stats` has
 the summaries that experiments use.
 """
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from dprl.evaluation._sensitivity import sensitivity as sensitivity
     from dprl.evaluation._sweep import Sweep as Sweep
     from dprl.evaluation._sweep import sweep as sweep
+    from dprl.evaluation.effects import Effects as Effects
+    from dprl.evaluation.effects import effects as effects
     from dprl.evaluation.result import Evaluation as Evaluation
     from dprl.evidence.behavior import Behavior as Behavior
 

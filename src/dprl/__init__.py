@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from dprl.errors import StateWarning as StateWarning
     from dprl.evaluation._compare import Comparison as Comparison
     from dprl.evaluation._compare import compare as compare
+    from dprl.evaluation._effects import effects as effects
     from dprl.evaluation._evaluate import evaluate as evaluate
     from dprl.evaluation._sensitivity import Sensitivity as Sensitivity
     from dprl.evaluation._sensitivity import sensitivity as sensitivity
     from dprl.evaluation._sweep import Sweep as Sweep
     from dprl.evaluation._sweep import sweep as sweep
-    from dprl.evaluation.effects import effects as effects
     from dprl.evaluation.result import Evaluation as Evaluation
     from dprl.evidence.behavior import Behavior as Behavior
     from dprl.evidence.neighbors.metric import Metric as Metric

@@ -26,7 +26,7 @@ import datetime
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -36,14 +36,14 @@ from dprl._core.checks import Cut, check_delta, check_gamma, check_number, check
 from dprl._core.table import Result, Table, many, to_json_value
 from dprl._core.words import said_by
 from dprl.errors import DprlError, LogError, ParameterError, PolicyError
-from dprl.evaluation.effects import against_everyone, effects, for_everyone
+from dprl.evaluation._effects import against_everyone, effects, for_everyone
 from dprl.logs.design import all_chances
 from dprl.logs.log import Log, check_log
 
 if TYPE_CHECKING:
     from dprl.apps.reports._report import Report
     from dprl.apps.reports.changes import Change
-    from dprl.evaluation.effects import Effects
+    from dprl.evaluation._effects import Effects
     from dprl.evaluation._sensitivity import Sensitivity
     from dprl.evaluation.result import Evaluation
 
@@ -480,10 +480,18 @@ def study(
         if arms is not None:
             subgroups, by_all = _split(policy, single, judge, arms, discount, cut)
             if by_all:
-                policy = for_everyone(log, arms, **settings) if single is not None else policy
+                policy = (
+                    for_everyone(log, arms, gamma=discount, cut=cut)
+                    if single is not None
+                    else policy
+                )
                 name, why, claim = "Main effects", "a trial", ALL_PATIENTS
             else:
                 claim = f"{claim}; δ/2, as the arms have δ/2"
+                if single is not None and features:  # the arm, wherever no rule holds
+                    rest = for_everyone(learn, arms, gamma=discount, cut=cut).rules[0]
+                    bare = {k: v for k, v in rest.facts.items() if k in UNCLAIMED}
+                    policy = replace(policy, rules=(*policy.rules, replace(rest, facts=bare)))
             if kept is not None:
                 policy.save(kept)
         acts = bool(policy.decisions.speaks.any())
@@ -495,7 +503,9 @@ def study(
         elif folder is not None:
             heading = title or (arms.finding() if acts and arms is not None else NOTHING)
             everybody = log if acts else judge
-            described = _page(policy, everybody, folder, by, draws, seed, heading, date, progress)[1]
+            described = _page(policy, everybody, folder, by, draws, seed, heading, date, progress)[
+                1
+            ]
     facts = {
         "learner": name, "why": why, "level": float(delta), "claim": claim, "gamma": discount,
         "share": float(share), "n_min": n_min, "seed": seed,
@@ -504,7 +514,7 @@ def study(
         "log": log.digest(), "acts": acts, "subgroups": subgroups,
     }  # fmt: skip
     said = tuple(dict.fromkeys(said_by(w) for w in caught))
-    changes = () if described is None or judged is None else described
+    changes = () if judged is None or described is None else described
     result = Study(policy, judged, doubt, tuple(changes), facts, said, folder, arms)
     if folder is not None:
         from dprl.logs.reading.tables import write_rows
@@ -518,6 +528,8 @@ ALL_PATIENTS = (
     "All patients judged the arms (large-sample; δ/2), subgroups were asked of the learning part "
     "(δ/2)"
 )
+UNCLAIMED = ("steps", "groups", "groups_took", "groups_others", "share_usual")
+"""What is on record of the arm for everyone where rules come first: no claim by itself."""
 NO_SUBGROUP = "No subgroup is known to differ."
 
 

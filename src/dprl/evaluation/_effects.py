@@ -39,6 +39,7 @@ from dprl.logs.encoding.encoder import filled
 from dprl.logs.log import Log, check_log
 from dprl.logs.outcome import UNDECLARED, Outcome
 from dprl.logs.returns import returns
+from dprl.logs.source import as_source
 from dprl.policies.base import provenance_of
 from dprl.policies.familiar import like_policy
 from dprl.policies.rules.policy import RulePolicy
@@ -212,7 +213,9 @@ class Effects(Result):
             for row in rows[:most]
         ]
         more = len(rows) - len(lines)
-        return [*lines[:-1], f"{lines[-1]} And {many(more, 'more arm')}."] if more and lines else lines
+        return (
+            [*lines[:-1], f"{lines[-1]} And {many(more, 'more arm')}."] if more and lines else lines
+        )
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -284,12 +287,13 @@ def effects(
     score, spread = _scores(log, G, follows, weight, enough, seed)
     judged = [a for a in np.flatnonzero(enough).tolist() if a != reference]
     rows: list[dict[str, Any]] = []
+    group = log.group.astype(np.int64)
     known = reference is None or bool(enough[reference])
     if judged and known:
         base = G if reference is None else score[:, reference]
         means, parts = [], []
         for a in judged:
-            mean, own = cluster_parts(score[:, a] - base, log.group, len(log.groups))
+            mean, own = cluster_parts(score[:, a] - base, group, len(log.groups))
             alike = spread * (
                 1 / counts[a]
                 + (-1 / len(log.groups) if reference is None else 1 / counts[reference])
@@ -390,9 +394,7 @@ def _predicted(G: Floats, own: Floats, phi: Floats, fold: Ints, used: Bools) -> 
     """float64 (E, A), the return of each arm as other groups predict it."""
     A = own.shape[1]
     x = np.hstack((own, phi))
-    sums = [
-        (x[at].T @ x[at], x[at].T @ G[at]) for k in range(FOLDS) for at in [used & (fold == k)]
-    ]
+    sums = [(x[at].T @ x[at], x[at].T @ G[at]) for k in range(FOLDS) for at in [used & (fold == k)]]
     gram, right = sum(s[0] for s in sums), sum(s[1] for s in sums)
     m, overall = np.zeros((len(G), A)), float(G.mean())
     for k, (own_gram, own_right) in enumerate(sums):
@@ -427,7 +429,7 @@ def for_everyone(log: Log, result: Effects, *, gamma: float, cut: Cut | None = N
     )  # fmt: skip
     settings = {"learner": "effects", "gamma": gamma, "delta": result.delta / 2, "cut": cut}
     if log.state is not None:
-        counted = count_source(log, Counts(gamma, cut=cut))
+        counted = count_source(as_source(log), Counts(gamma, cut=cut))
         evidence, A = counted.evidence, log.n_actions
         taken = evidence.took.n[:, best] > 0
         return TablePolicy.of(
@@ -501,5 +503,5 @@ def against_everyone(
     apart = np.logical_or.reduceat(suggested != arm, first)
     middle = G[apart].mean()
     values = np.where(apart, (weights[0] - weights[1]) * (G - middle), 0.0)
-    mean, parts = cluster_parts(values, log.group, len(log.groups))
+    mean, parts = cluster_parts(values, log.group.astype(np.int64), len(log.groups))
     return mean, float(np.sqrt((parts**2).sum()))

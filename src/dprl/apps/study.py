@@ -178,8 +178,9 @@ class Study(Result):
                 lines.append(_hidden(self.sensitivity))
             elif self.evaluation.facts["recorded"] == 1:
                 lines.append("Actions were given by lot with known chances: nobody's choice.")
-        if self._everyone:
-            lines.append(f"{f['claim']}; it may be false with probability {f['level']:g}.")
+        if f["learner"] == MAIN:
+            lines.append(f"{f['claim']}; what is claimed may be false "
+                         f"with probability {f['level']:g}.")  # fmt: skip
         else:
             lines.append(self._learned())
         if self.folder is not None:
@@ -485,7 +486,7 @@ def study(
                     if single is not None
                     else policy
                 )
-                name, why, claim = "Main effects", "a trial", ALL_PATIENTS
+                name, why, claim = MAIN, "a trial", ALL_PATIENTS
             else:
                 claim = f"{claim}; δ/2, as the arms have δ/2"
                 if single is not None and features:  # the arm, wherever no rule holds
@@ -524,6 +525,7 @@ def study(
     return result
 
 
+MAIN = "Main effects"
 ALL_PATIENTS = (
     "All patients judged the arms (large-sample; δ/2), subgroups were asked of the learning part "
     "(δ/2)"

@@ -31,11 +31,12 @@ from numpy.typing import NDArray
 
 from dprl._core.arrays import Bools, Floats, is_divided
 from dprl._core.checks import Cut, check_cut, check_gamma, check_range, check_seed
-from dprl._core.words import option, worded
+from dprl._core.words import option, say, worded
 from dprl.errors import ParameterError, PolicyError
 from dprl.evidence.behavior import Behavior
 from dprl.evidence.score_test import ScoreTest
 from dprl.logs.censoring import treat_cut
+from dprl.logs.design import all_chances
 from dprl.logs.log import Label, Log, check_log
 from dprl.logs.overlap import refuse_seen
 from dprl.logs.source import Chunk, Source, as_source, check_claim
@@ -231,6 +232,11 @@ class HeldOut:
     def behavior(self) -> Behavior:
         """Usual practice on `log`; one of the log before it was encoded has the same rows."""
         if self.practice is None:
+            known = all_chances(self.log)
+            if known is not None:
+                rows, log = np.arange(self.log.n_steps), self.log
+                how = say("as recorded, for all actions")
+                return Behavior(known, rows, log.action, how, False, log.digest())
             return Behavior.fit(self.log, seed=self.seed)
         if not isinstance(self.practice, Behavior):
             return Behavior.given(self.log, self.practice)

@@ -83,6 +83,67 @@ def test_every_row_file_says_which_code_made_it():
         assert facts.get("code", "–")[:8] == code, name
 
 
+TABLES = {
+    "## Forest": "forest", "## Risky arms": "risky_arms", "## ICU-Sepsis": "icu sepsis",
+    "**rooms**": "rooms", "**open**": "open", "**soft**": "soft", "**Forest**": "forest",
+    "**Risky arms**": "risky_arms", "**ICU-Sepsis**": "icu sepsis",
+    "**Twenty random MDPs**": "random MDPs", "**Care pathway**": "care pathway",
+}  # fmt: skip
+"""Where a table of a contest begins → its problem."""
+
+
+def contestant_of(words):
+    """The contestant that a line of a table names: "CQL, α .01" → "CQL, alpha 0.01"."""
+    words = words.replace("α ", "alpha ").replace(" (γ .99)", ", gamma 0.99")
+    words = re.sub(r"^gate, n_min 20, ", "DPRL gate, n_min 20, mode ", words)
+    return re.sub(r" \.(?=\d)", " 0.", words)
+
+
+@pytest.mark.parametrize("head", TABLES)
+def test_tables_are_of_their_rows(cells, head):
+    rest = TEXT[TEXT.index(f"\n{head}") :]
+    table = rest[rest.index("\n| |") + 1 :].split("\n\n")[0].splitlines()
+    sizes = [int(n.replace(",", "")) for n in table[0].split("|")[2:-1]]
+    assert len(table) > 5
+    for line in table[2:]:
+        name, *found = (cell.strip() for cell in line.split("|")[1:-1])
+        values = [cells[TABLES[head], n][contestant_of(name)] for n in sizes]
+        assert found == [f"{short(mean)} / {short(tail)}" for mean, tail, _ in values], name
+
+
+def test_claims_are_of_their_rows(cells):
+    """The numbers of the table of claims, each from its cell: mean and CVaR."""
+
+    def at(problem, n, name):
+        mean, tail, _ = cells[problem, n][name]
+        return short(mean), short(tail)
+
+    both = "{} / {}".format
+    for words in (
+        f"the same as RL: {both(*at('forest', 100, 'PQI, b 0.002'))}",
+        f"at 200 it has {both(*at('forest', 200, 'PQI, b 0.002'))}",
+        f"at 200 episodes has a CVaR of {at('forest', 200, 'DPRL contrast, n_min 20')[1]}",
+        f"falls to {both(*at('rooms', 10, 'DPRL paper, n_min 10'))} (rooms, 10",
+        f"{both(*at('rooms', 25, 'DPRL paper, n_min 20'))} (rooms, 25",
+        f"DPRL gets {both(*at('rooms', 10, 'DPRL contrast, n_min 5'))} at its best n_min",
+        "the CVaR is {} and {} with contrast, {} and {} with the paper's rule".format(
+            *(at("soft", n, f"DPRL {rule}, n_min 20")[1] for rule in ("contrast", "paper")
+              for n in (50, 100))
+        ),
+    ):  # fmt: skip
+        assert words in PLAIN, words
+    assert at("forest", 100, "PQI, b 0.002") == at("forest", 100, "RL")
+    for problem, name, n_below in (
+        ("risky_arms", "CQL, alpha 0.01", (50, 100, 200, 500, 1_000, 2_000)),
+        ("risky_arms", "CQL, alpha 0.05", (50, 100, 200)),
+        ("risky_arms", "RL", (50, 100, 200, 500, 1_000, 2_000)),
+        *((grid, f"DPRL contrast, n_min {n}", ()) for grid in ("rooms", "open")
+          for n in (10, 20, 30)),
+    ):  # fmt: skip
+        lines = {n: row[name] for (p, n), row in cells.items() if p == problem}
+        assert tuple(n for n, (_, tail, usual) in lines.items() if tail < usual - 1e-9) == n_below
+
+
 def test_near_the_best_is_counted(cells):
     mine = "Confident, risk 0.01"
     near = 0

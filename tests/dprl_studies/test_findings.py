@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -109,6 +110,21 @@ def test_tables_are_of_their_rows(cells, head):
         name, *found = (cell.strip() for cell in line.split("|")[1:-1])
         values = [cells[TABLES[head], n][contestant_of(name)] for n in sizes]
         assert found == [f"{short(mean)} / {short(tail)}" for mean, tail, _ in values], name
+
+
+def test_the_table_of_contrasts_is_of_its_rows():
+    known = {}
+    text = (FOUND / "contrasts-33-summary.csv").read_text(encoding="utf-8")
+    for line in csv.DictReader(text.splitlines()):
+        known[line["returns"], line["others"], line["n"]] = line
+    table = TEXT[TEXT.index("| returns | others |") :].split("\n\n")[0].splitlines()
+    assert len(table) == 12
+    for line in table[2:]:
+        returns, others, *found = (cell.strip() for cell in line.split("|")[1:-1])
+        cells = [known[returns, others, n] for n in ("5", "10", "20", "50")]
+        assert found == [short(float(c[key])) for key in ("coverage", "welch") for c in cells]
+    least = min(float(c["coverage"]) for c in known.values() if c["others"] == "as many")
+    assert f"all cells are {short(least)} or more" in PLAIN
 
 
 def test_claims_are_of_their_rows(cells):

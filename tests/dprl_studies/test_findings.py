@@ -54,19 +54,21 @@ def test_pages_are_what_their_rows_say(name):
 
 
 @pytest.mark.parametrize(
-    "contestant",
+    ("name", "make", "contestant"),
     [
-        {"learner": "DPRL", "n_min": 2, "contrast": True},
-        {"learner": "DPRL", "n_min": 5, "contrast": False},
-        {"learner": "SPIBB", "n_min": 5, "behavior": "true"},
-        {"learner": "PQI", "n_min": 10},
+        ("gridworld", dprl.envs.soft, {"learner": "DPRL", "n_min": 2, "contrast": True}),
+        ("gridworld", dprl.envs.soft, {"learner": "DPRL", "n_min": 5, "contrast": False}),
+        ("gridworld", dprl.envs.soft, {"learner": "SPIBB", "n_min": 5, "behavior": "true"}),
+        ("gridworld", dprl.envs.soft, {"learner": "PQI", "n_min": 10}),
+        ("forest", dprl.envs.forest, {"learner": "Soft-SPIBB", "epsilon": 0.5, "behavior": "true"}),
+        ("forest", dprl.envs.forest, {"learner": "Confident", "risk": 0.01}),
     ],
-    ids=label,
 )
-def test_a_sample_of_rows_is_made_again(contestant):
-    rows = read_rows([FOUND / "gridworld-33-rows.parquet"])
-    fresh = rows_of(dprl.envs.soft(), {"n": 100, "first": 0, "last": 4, "seed": 33}, [contestant])
-    kept = (rows["problem"] == "soft") & (rows["n"] == 100) & (rows["dataset"] < 4)
+def test_a_sample_of_rows_is_made_again(name, make, contestant):
+    rows = read_rows([FOUND / f"{name}-33-rows.parquet"])
+    mdp = make()
+    fresh = rows_of(mdp, {"n": 100, "first": 0, "last": 4, "seed": 33}, [contestant])
+    kept = (rows["problem"] == mdp.name) & (rows["n"] == 100) & (rows["dataset"] < 4)
     kept &= rows["contestant"] == label(contestant)
     assert rows["value"][kept].tolist() == [row["value"] for row in fresh]
 
@@ -85,7 +87,7 @@ def test_every_row_file_says_which_code_made_it():
 
 
 TABLES = {
-    "## Forest": "forest", "## Risky arms": "risky_arms", "## ICU-Sepsis": "icu sepsis",
+    "## Risky arms": "risky_arms", "## ICU-Sepsis": "icu sepsis",
     "**rooms**": "rooms", "**open**": "open", "**soft**": "soft", "**Forest**": "forest",
     "**Risky arms**": "risky_arms", "**ICU-Sepsis**": "icu sepsis",
     "**Twenty random MDPs**": "random MDPs", "**Care pathway**": "care pathway",
@@ -238,11 +240,8 @@ def test_sentences_are_of_their_cells():
     }  # fmt: skip
     names = list(dict.fromkeys(name for name, _ in cells))
     below, near, swept = sentences(cells, names, [10, 50])
-    assert below == (
-        "CVaR below usual practice, of 2 sizes: PQI, n_min 1 in 1 of 2. Never: "
-        "PQI, n_min 20; PQI, n_min 30."
-    )
-    assert near.endswith("in mean and in CVaR: PQI, n_min 1 in 1 of 2; PQI, n_min 30 in 1 of 2.")
+    assert below == ("CVaR below usual practice: in 1 of 2: PQI, n_min 1. Never: PQI, n_min 20/30.")
+    assert near.endswith("in mean and in CVaR: in 1 of 2: PQI, n_min 1/30.")
     assert swept == (
         "PQI, from n_min 1 to n_min 30: the mean is lower in 1 and the CVaR higher in 1 of 2 sizes; "
         "n_min 20 has the family's best mean in 1 and its best CVaR in 1."

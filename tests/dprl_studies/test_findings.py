@@ -292,3 +292,18 @@ def test_what_a_larger_threshold_does():
         assert words.format(family, lower, higher, len(places)) in PLAIN
     tails = [short(at["rooms", 25, f"DPRL paper, n_min {n}"][1]) for n in (10, 20, 30)]
     assert "has a CVaR of {} at n_min 10, {} at 20 and {} at 30".format(*tails) in PLAIN
+
+
+def test_bias_and_variance_are_of_their_rows():
+    rows = read_rows([FOUND / "gridworld-33-rows.parquet"])
+    at = (rows["problem"] == "open") & (rows["n"] == 25)
+
+    def share(column, rule, n_min):
+        values = rows[column][at & (rows["contestant"] == f"DPRL {rule}, n_min {n_min}")]
+        return f"{np.nanmean(values):.2f}".replace("0.", ".", 1)
+
+    few, more = (share("careless_found", "contrast", n) for n in (1, 10))
+    assert f"cells found falls from {few} at n_min 1 to {more} at n_min 10" in PLAIN
+    good = [share("chose_better", rule, n) for rule in ("contrast", "paper") for n in (1, 10)]
+    words = "{} of the cells at n_min 1 and {} at n_min 10 with contrast, in {} and {} with"
+    assert words.format(*good) in PLAIN

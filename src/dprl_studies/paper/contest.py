@@ -370,7 +370,7 @@ def made_of(rows: Rows) -> str:
     few = " A quick look: so few logs say little about a tail." if worst <= FEW else ""
     return (
         f"95 % percentile intervals (bootstrap) over {logs} logs a point, seed {seeds}. CVaR 5 %: "
-        f"the mean of the worst {worst:,} logs.{few}"
+        f"the mean of the worst {worst:,} log{'s' * (worst != 1)}.{few}"
     )
 
 

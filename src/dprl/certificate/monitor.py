@@ -22,7 +22,7 @@ from dprl._core import plot
 from dprl._core.arrays import Floats, Ints
 from dprl._core.checks import check_delta
 from dprl._core.disk import append, check_target, one_at_a_time, replacing
-from dprl._core.table import Table, in_short, many, to_json_value
+from dprl._core.table import Result, Table, in_short, many, to_json_value
 from dprl._core.words import either, option, worded
 from dprl.certificate.eprocesses import (
     COLUMNS,
@@ -256,7 +256,7 @@ for a suggestion to be tested still."""
 
 
 @dataclass(frozen=True, eq=False)
-class Watch:
+class Watch(Result):
     """How the claims of a policy stand.
 
     Attributes:
@@ -306,18 +306,22 @@ class Watch:
             "notes": list(self.notes),
         }  # fmt: skip
 
-    def _repr_html_(self) -> str:
-        from dprl._core.table import in_notebook
+    def table(self) -> Table:
+        """The issued suggestions, one row each."""
+        return self.suggestions
 
-        head = str(self).splitlines()[0]
-        return in_notebook(head, self.notes, (self.suggestions, self.more, self.drift))
+    def _tables(self) -> list[Table]:
+        return [self.suggestions, self.more, self.drift]
 
-    def _head(self) -> str:
+    def _said(self) -> list[str]:
+        return list(self.notes)
+
+    def _heading(self) -> str:
         return f"{self.status[0].upper()}{self.status[1:]} ({many(self.groups, 'new group')})"
 
     def brief(self) -> list[str]:
         """What is printed of it: the status, and a line for each suggestion."""
-        lines = [self._head()]
+        lines = [self._heading()]
         rows = self.suggestions.to_dicts()
         for row in rows[:4]:
             now = row["difference"]
@@ -334,9 +338,6 @@ class Watch:
         ]
         return in_short(lines, "watch")
 
-    def __str__(self) -> str:
-        return "\n".join(self.brief())
-
     def details(self) -> str:
         """All tables and notes, as text.
 
@@ -351,8 +352,8 @@ class Watch:
             >>> dprl.Monitor(policy).look().details().splitlines()[0]
             'Not tested yet (0 new groups)'
         """
-        tables = [t for t in (self.suggestions, self.more, self.drift) if len(t)]
-        return "\n\n".join([self._head(), *map(str, tables), *self.notes])
+        tables = [str(table) for table in self._tables() if len(table)]
+        return "\n\n".join([self._heading(), *tables, *self.notes])
 
 
 def candidates(policy: TablePolicy, n_min: float) -> Ints:

@@ -216,9 +216,6 @@ class Sensitivity(Result):
         lines = [*_star_lines(self), *_vacuous_lines(self), *bounds, *_yardstick_lines(self)[:1]]
         return in_short([*lines, *(f"warning: {w}" for w in self.warnings)], "sensitivity")
 
-    def __str__(self) -> str:
-        return "\n".join(self.brief())
-
     def __repr__(self) -> str:
         star = "none" if self.gamma_star is None else gamma_words(self.gamma_star)
         return f"<Sensitivity: {len(self.rows)} values of Γ, Γ* {star}>"

@@ -496,9 +496,6 @@ class Sweep(Result):
             "what you pick on episodes this sweep never saw.",
         ], "sweep")  # fmt: skip
 
-    def __str__(self) -> str:
-        return "\n".join(self.brief())
-
     def to_dict(self) -> dict[str, Any]:
         """The rows, and the digests of the logs, as values that JSON can carry.
 

@@ -258,8 +258,19 @@ class MarkovCheck(Result):
         """
         return {"ok": self.ok, "text": self.lines, **to_json_value(asdict(self))}
 
-    def __str__(self) -> str:
-        return joined("\n", [*self.lines, "", str(self.table())])
+    def brief(self) -> list[str]:
+        """What is printed of it: the sentences, then the comparisons.
+
+        Returns:
+            The lines.
+
+        Example:
+            >>> import dprl
+            >>> result = dprl.markov_check(dprl.envs.delayed().sample(200, seed=0), 1.0)
+            >>> result.brief()[0][:27]
+            'The state is not enough: gi'
+        """
+        return joined("\n", [*self.lines, "", str(self.table())]).splitlines()
 
 
 # --- Shuffles within cells: how unequal the means of some categories would be by chance alone

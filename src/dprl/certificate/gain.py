@@ -58,12 +58,10 @@ from dprl.policies.protocol import DEFER, Avoid, Policy
 #     gain = ρ̂(π) - mean G_0
 #
 # with percentile intervals from a bootstrap over whole groups. Where nobody followed a suggestion
-# in
-# the held-out log, that decision point counts as usual practice, and it is counted as such.
+# in the held-out log, that decision point counts as usual practice, and it is counted as such.
 #
 # No bound is proved here. The interval must never be computed on the log that chose the policy:
-# there
-# it covered the truth in .55 to .73 of the datasets instead of .95.
+# there it covered the truth in .55 to .73 of the datasets instead of .95.
 
 
 @dataclass(frozen=True)
@@ -301,39 +299,31 @@ class _Segments:
 # --- How much certified changes are worth together: a lower bound on ρ(π) - ρ(b)
 #
 # A trajectory of the behaviour b parts from π at time σ, the first step at a state where π speaks
-# and
-# something else was done. The log tells how often that happens at a state s:
+# and something else was done. The log tells how often that happens at a state s:
 #
 #     u(s) = E_b γ^σ 1{they part at s}
 #
-# By the performance difference lemma ρ(π) - ρ(b) = E_π ∑_t γ^t A(s_t, π(s_t)), and every A is >=
-# 0.
+# By the performance difference lemma ρ(π) - ρ(b) = E_π ∑_t γ^t A(s_t, π(s_t)), and every A is >= 0.
 # A history up to t in which b did what π says wherever π speaks is at least as likely under π as
 # under b (π does it with probability 1), so counting only such histories, with b's weight, is a
-# lower
-# bound: E_b ∑_{t <= σ} γ^t A(s_t, π(s_t)) over the states where π speaks. A = (1 - p)(E x - E y)
-# there, and 1 - p is the chance of parting then and there; with lower bounds d(s) >= 0 of E x - E
-# y
+# lower bound: E_b ∑_{t <= σ} γ^t A(s_t, π(s_t)) over the states where π speaks. A = (1 - p)(E x - E
+# y) there, and 1 - p is the chance of parting then and there; with lower bounds d(s) >= 0 of E x -
+# E y
 #
 #     ρ(π) - ρ(b)  >=  ∑_s u(s) d(s)
 #
 # The states were *chosen by the same data* that bound u. So the bound must hold at once for every
-# set
-# of pairs that π might have issued, and for every part T of it. A set of k states out of S, with
-# one
-# action each, gets the share 1 / ((S+1) · C(S,k) · A^k) of the level β; each of its 2^k parts
-# gets an
-# equal share of that; and
+# set of pairs that π might have issued, and for every part T of it. A set of k states out of S,
+# with one action each, gets the share 1 / ((S+1) · C(S,k) · A^k) of the level β; each of its 2^k
+# parts gets an equal share of that; and
 #
 #     U_lo(T) = the smallest q with N · kl(Û(T), q) <= ln( (S+1) C(S,k) (2A)^k / β )
 #
 # (Chernoff; where other data proposed K pairs, sets are drawn from those: ln((K+1) C(K,k) 2^k /
-# β)),
-# Û(T) the mean over groups of γ^σ 1{they part in T}, in a group's first episode (how many follow
-# may
-# depend on what happened in it; ρ is then the value of first episodes). Then, with the states
-# sorted
-# by d and T_j the first j of them, both of these are lower bounds, and the larger is taken:
+# β)), Û(T) the mean over groups of γ^σ 1{they part in T}, in a group's first episode (how many
+# follow may depend on what happened in it; ρ is then the value of first episodes). Then, with the
+# states sorted by d and T_j the first j of them, both of these are lower bounds, and the larger is
+# taken:
 #
 #     ∑_j (d_j - d_{j+1}) U_lo(T_j)          ∑_s d(s) U_lo({s})
 

@@ -48,17 +48,14 @@ from dprl.policies.table import TablePolicy
 # --- The file of a monitor: what was seen since a policy was made, one line for every addition
 #
 # The first line says which policy and which settings; every further line is one addition: a mark
-# for
-# each group, counts of visits, and the claims as they stood then. Lines are only ever added. Each
-# ends with a digest of itself and the line before, so a changed file is refused, and a line that
-# was
-# not written to the end (a full disk, a power cut) is recognised and left out.
+# for each group, counts of visits, and the claims as they stood then. Lines are only ever added.
+# Each ends with a digest of itself and the line before, so a changed file is refused, and a line
+# that was not written to the end (a full disk, a power cut) is recognised and left out.
 #
 # Marks are keyed hashes of the group's label, so that a group that comes again is not counted
-# twice.
-# The key is in the file: who has it can test whether a known label is in it. It holds no labels,
-# no
-# times of patients and no rewards, but counts of small groups: keep it as private as the policy.
+# twice. The key is in the file: who has it can test whether a known label is in it. It holds no
+# labels, no times of patients and no rewards, but counts of small groups: keep it as private as the
+# policy.
 
 FORMAT = "dprl monitor 1"
 
@@ -169,20 +166,16 @@ def together(one: Record, other: Record) -> Iterable[dict[str, Any]]:
 
 # --- Has practice changed? An e-process of "actions are taken as often as they were"
 #
-# Of a state let o be how often each of A actions was taken in the log that a policy comes from,
-# and n
-# how often since then, one group one vote. If all were drawn with the same probabilities p,
-# whatever
-# they are, the likelihood is at most that of the best p, and
+# Of a state let o be how often each of A actions was taken in the log that a policy comes from, and
+# n how often since then, one group one vote. If all were drawn with the same probabilities p,
+# whatever they are, the likelihood is at most that of the best p, and
 #
 #     E = M(o) M(n) / max_p ∏ p_a^(o_a + n_a)
 #
 # M the probability of a sequence with such counts under a Dirichlet prior of ½ for every action
 # (Krichevsky and Trofimov). M(o) M(n) / ∏ p_a^(o_a + n_a) is a martingale for the true p, so E is
-# at
-# most one: P(E ever reaches 1/α) <= α however often one looks. Nothing is taken from tables of
-# the
-# normal distribution, and p need not be known.
+# at most one: P(E ever reaches 1/α) <= α however often one looks. Nothing is taken from tables of
+# the normal distribution, and p need not be known.
 
 PRIOR = 0.5
 """What every action counts for before it was ever seen."""
@@ -212,8 +205,7 @@ def log_drift(before: Any, since: Any) -> Floats:
 # --- What a monitor says of a certified policy, from groups that came after it was made
 #
 # Every statement below is an e-process over the new groups alone, so each kind of statement is
-# false
-# with probability at most δ *however often one looks*, and nothing is paid for looking.
+# false with probability at most δ *however often one looks*, and nothing is paid for looking.
 #
 # * *against*: of each of the k issued suggestions, with d = Q - E y what taking it brings beside
 #   doing otherwise: "d is at least the lower bound that was certified", "d is at least 0" and "d is
@@ -230,10 +222,8 @@ def log_drift(before: Any, since: Any) -> Floats:
 #   otherwise brought and the certified bound together, and what followers had. That is no
 #   comparison: it also fails where patients have become others.
 #   These five e-values of each suggestion decide at 10k/δ.
-# * *more*: pairs that were not issued, although their action looked better than doing otherwise
-# and
-#   n_min trajectories took it: certified now where the e-value of "no benefit" reaches 2C/δ, C
-#   the
+# * *more*: pairs that were not issued, although their action looked better than doing otherwise and
+#   n_min trajectories took it: certified now where the e-value of "no benefit" reaches 2C/δ, C the
 #   number of such pairs; as much is left for the probability of the action in the lower bound.
 # * *drift*: states where the policy defers, and actions are not taken as often as they were
 #   (`dprl.certificate.monitor`), at S/δ for S such states.

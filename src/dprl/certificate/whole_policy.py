@@ -32,30 +32,24 @@ from dprl.policies.table import TablePolicy
 
 # --- One bound for a policy as a whole, on groups that the policy was not learned from
 #
-# Where states are many and each is small, no suggestion can be certified by itself, although all
-# of
-# them together gain a lot. Here one number is bounded, ρ(π) - ρ(b), and the whole policy is
-# issued or
-# nothing. Nothing follows for any one suggestion. The policy was chosen without these groups, so
-# one
-# bound at level δ is all that is paid.
+# Where states are many and each is small, no suggestion can be certified by itself, although all of
+# them together gain a lot. Here one number is bounded, ρ(π) - ρ(b), and the whole policy is issued
+# or nothing. Nothing follows for any one suggestion. The policy was chosen without these groups, so
+# one bound at level δ is all that is paid.
 #
 # Let an episode meet suggestions at the rows t_1 < t_2 < ... (everywhere else π defers and does
-# what
-# was done), let G be its return, b(a|s) the probability of the action taken, and
+# what was done), let G be its return, b(a|s) the probability of the action taken, and
 #
 #     w = ∏_i 1{a = π(s)} / b(a|s)       over the rows t_i;  w = 1 where it meets none
 #
-# Only the first episode of a group counts (how many follow may depend on what happened in it), so
-# ρ
+# Only the first episode of a group counts (how many follow may depend on what happened in it), so ρ
 # is the value of first episodes.
 #
 # **Proved** (b is known). Scale returns to [0, 1] by the range that was stated beforehand. Then
 #
 #     Z = 1 + w G - G >= 0      E Z = 1 + ρ(π) - ρ(b)
 #
-# whatever w is, since w G >= 0 and G <= 1: no bound on w is needed. (Where π suggests what is
-# never
+# whatever w is, since w G >= 0 and G <= 1: no bound on w is needed. (Where π suggests what is never
 # done, E w G only misses something that is not negative, and the bound is on the safe side.) So
 #
 #     E(d) = mean_j ∏_groups (1 + f_j (Z / (1 + d) - 1))
@@ -69,11 +63,9 @@ from dprl.policies.table import TablePolicy
 #
 # with R_i the discounted rewards from row t_i until the next such row, k_i steps later (until the
 # end, for the last), is the doubly robust recursion (Jiang and Li 2016) of a deterministic policy
-# that defers. Its difference to usual practice is D = γ^{t_1} (v_1 - G_{t_1}), and 0 for an
-# episode
+# that defers. Its difference to usual practice is D = γ^{t_1} (v_1 - G_{t_1}), and 0 for an episode
 # that meets no suggestion. b̂ and V̂ of a group come from groups in other folds: b̂ from counts,
-# drawn
-# towards the shares of all states; V̂ = R̂_π + P̂_π V̂ from the rows that followed. Then
+# drawn towards the shares of all states; V̂ = R̂_π + P̂_π V̂ from the rows that followed. Then
 #
 #     low = mean D - t_{1-δ} · se       se² = max( variance of the mean of D,  s² ∑ (w - 1)² / N²
 #     )

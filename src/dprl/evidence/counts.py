@@ -39,25 +39,19 @@ from dprl.logs.source import Chunk, Share, Source, check_treatment
 
 # --- Evidence: what a log says about every state and pair, in exact sums
 #
-# For every state s and pair (s, a), counted by trajectory and not by visit (by group where the
-# log
+# For every state s and pair (s, a), counted by trajectory and not by visit (by group where the log
 # has groups, such as a patient with several stays):
 #
-# | symbol | meaning |
-# |---|---|
-# | n(s), V̂(s) | trajectories that visit s; mean of G at the first visit of s |
-# | n(s,a), Q̂(s,a) | trajectories that contain (s,a); mean of G at the first occurrence of (s,a)
-# |
-# | m(s,a) | trajectories whose action at the first visit of s is a, with their G |
+# | symbol | meaning | |---|---| | n(s), V̂(s) | trajectories that visit s; mean of G at the first
+# visit of s | | n(s,a), Q̂(s,a) | trajectories that contain (s,a); mean of G at the first
+# occurrence of (s,a) | | m(s,a) | trajectories whose action at the first visit of s is a, with
+# their G |
 #
 # **Evidence is a monoid.** Returns and their squares are added as whole digits, each pair in a
-# window
-# of its own (see `dprl._core.exact`): any chunking, any number of threads and any tree of merges
-# gives the same bits, a tie Q̂ = V̂ is a tie and is not decided by rounding, and a huge return of
-# one
-# pair does not change any other pair. Where returns of one pair differ so much in size that
-# digits
-# are lost, its mean and standard deviation are NaN, with a warning.
+# window of its own (see `dprl._core.exact`): any chunking, any number of threads and any tree of
+# merges gives the same bits, a tie Q̂ = V̂ is a tie and is not decided by rounding, and a huge
+# return of one pair does not change any other pair. Where returns of one pair differ so much in
+# size that digits are lost, its mean and standard deviation are NaN, with a warning.
 #
 # Each pair owns two accumulators: FIRST (its return at a first visit of s) and
 # LATER (its first occurrence when s was visited before, with another action). m counts FIRST,
@@ -403,11 +397,9 @@ def check_summands(n: int) -> None:
 
 # --- Evidence of a log with discrete states: two passes over the rows, no Python object per step
 #
-# The first pass finds, for each row, where its return belongs: each state keeps a stamp of the
-# last
+# The first pass finds, for each row, where its return belongs: each state keeps a stamp of the last
 # group that visited it and bits for the actions taken there, so nothing has to be cleared between
-# episodes. Going backwards through the episode it then computes the returns, to find how large
-# the
+# episodes. Going backwards through the episode it then computes the returns, to find how large the
 # returns of every accumulator are. The second pass adds the returns up, as digits (see
 # `dprl._core.exact`).
 

@@ -18,10 +18,8 @@ from dprl.policies.protocol import Avoid, Kind
 # --- Kinds of certificates, each declared once: its name, its rows, its claim and what must hold
 #
 # A certificate says by which kind it was made (`Certificate.mode`). The kind says what its rows
-# hold,
-# how its claim is told, and which numbers would contradict it, so that a file of it can be
-# opened,
-# shown and checked. How a kind proposes and certifies is registered beside the gate, with
+# hold, how its claim is told, and which numbers would contradict it, so that a file of it can be
+# opened, shown and checked. How a kind proposes and certifies is registered beside the gate, with
 # `dprl.certificate._gate.register`, which also adds the kind here.
 
 Row: TypeAlias = Mapping[str, Any]

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dprl._core import __version__ as __version__
 from dprl._core.lazy import alias, attach
-from dprl._core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from dprl import atari as atari

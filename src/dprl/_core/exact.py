@@ -216,12 +216,9 @@ def digits_of(values: Floats, window: Window) -> Ints:
 # --- Reading exact sums: means, standard deviations and comparisons, rounded once
 #
 # Carries are settled, and n·Σx² - (Σx)² is computed with whole numbers: if no digit was dropped,
-# mean
-# and standard deviation are those of exact arithmetic. If digits were dropped, it is known how
-# far
-# off a sum can be; a mean or standard deviation that could be wrong by more than 2^-40 or 2^-30
-# of
-# itself is reported as *lost* (NaN), never as 0.
+# mean and standard deviation are those of exact arithmetic. If digits were dropped, it is known how
+# far off a sum can be; a mean or standard deviation that could be wrong by more than 2^-40 or 2^-30
+# of itself is reported as *lost* (NaN), never as 0.
 
 
 @compiled

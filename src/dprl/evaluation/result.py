@@ -535,9 +535,6 @@ class Evaluation(Result):
             shown = [*shown[: room - 1], f"and {many(more, 'further warning')}"]
         return in_short([*lines, *shown], "evaluation")
 
-    def __str__(self) -> str:
-        return "\n".join(self.brief())
-
     def details(self) -> str:
         """All estimates, what they rest on, and every warning, as text.
 

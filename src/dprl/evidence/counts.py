@@ -43,25 +43,19 @@ from dprl.logs.source import Chunk, Share, Source, check_treatment
 
 # --- Evidence: what a log says about every state and pair, in exact sums
 #
-# For every state s and pair (s, a), counted by trajectory and not by visit (by group where the
-# log
+# For every state s and pair (s, a), counted by trajectory and not by visit (by group where the log
 # has groups, such as a patient with several stays):
 #
-# | symbol | meaning |
-# |---|---|
-# | n(s), V̂(s) | trajectories that visit s; mean of G at the first visit of s |
-# | n(s,a), Q̂(s,a) | trajectories that contain (s,a); mean of G at the first occurrence of (s,a)
-# |
-# | m(s,a) | trajectories whose action at the first visit of s is a, with their G |
+# | symbol | meaning | |---|---| | n(s), V̂(s) | trajectories that visit s; mean of G at the first
+# visit of s | | n(s,a), Q̂(s,a) | trajectories that contain (s,a); mean of G at the first
+# occurrence of (s,a) | | m(s,a) | trajectories whose action at the first visit of s is a, with
+# their G |
 #
 # **Evidence is a monoid.** Returns and their squares are added as whole digits, each pair in a
-# window
-# of its own (see `dprl._core.exact`): any chunking, any number of threads and any tree of merges
-# gives the same bits, a tie Q̂ = V̂ is a tie and is not decided by rounding, and a huge return of
-# one
-# pair does not change any other pair. Where returns of one pair differ so much in size that
-# digits
-# are lost, its mean and standard deviation are NaN, with a warning.
+# window of its own (see `dprl._core.exact`): any chunking, any number of threads and any tree of
+# merges gives the same bits, a tie Q̂ = V̂ is a tie and is not decided by rounding, and a huge
+# return of one pair does not change any other pair. Where returns of one pair differ so much in
+# size that digits are lost, its mean and standard deviation are NaN, with a warning.
 #
 # Each pair owns two accumulators: FIRST (its return at a first visit of s) and
 # LATER (its first occurrence when s was visited before, with another action). m counts FIRST,

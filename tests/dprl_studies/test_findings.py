@@ -89,7 +89,7 @@ def test_every_row_file_says_which_code_made_it():
 TABLES = {
     "## Risky arms": "risky_arms", "## ICU-Sepsis": "icu sepsis",
     "**rooms**": "rooms", "**open**": "open", "**soft**": "soft", "**Forest**": "forest",
-    "**Risky arms**": "risky_arms", "**ICU-Sepsis**": "icu sepsis",
+    "**Risky arms**": "risky_arms",
     "**Twenty random MDPs**": "random MDPs", "**Care pathway**": "care pathway",
 }  # fmt: skip
 """Where a table of a contest begins → its problem."""

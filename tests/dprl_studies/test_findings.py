@@ -244,6 +244,17 @@ def test_a_higher_mean_and_which_tail(cells):
     assert f"with a worse tail in {worse} of them and a better one in {better}" in PLAIN
 
 
+def test_how_often_the_confident_learner_is_below_practice_on_risky_arms():
+    rows = read_rows([FOUND / "risky-arms-33-rows.parquet"])
+    below = {
+        (n, contestant): int((part["value"] < part["behavior"] - 1e-9).sum())
+        for (n, contestant), part in by(rows, "n", "contestant")
+    }
+    few, more = (below[n, "Confident, risk 0.01"] for n in (100, 200))
+    assert f"{few} of 100 logs with 100 episodes and {more} of 100 with 200 are below" in PLAIN
+    assert not any(below[n, "Confident, risk 0.002"] for n in (50, 100, 200, 500, 1_000, 2_000))
+
+
 def test_more_data_in_one_place(cells):
     for problem in ("forest", "risky_arms"):
         tails = [cells[problem, n]["DPRL contrast, n_min 20"][1] for n in (200, 500)]

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 import zipfile
 from dataclasses import replace
 from decimal import Decimal
@@ -296,10 +297,12 @@ def test_other_compressions_are_refused(tmp_path, compression):
 
 def test_small_files_that_want_much_memory_are_refused(tmp_path):
     bomb = b'{"format": "dprl-policy", "x": [' + b"[]," * 5_000_000 + b"[]]}"
-    start = time.perf_counter()
+    path = packed(tmp_path / "p.dprl", bomb)
+    tracemalloc.start()
     with pytest.raises(dprl.PolicyError, match="which no policy does"):
-        dprl.load(packed(tmp_path / "p.dprl", bomb))
-    assert time.perf_counter() - start < 1
+        dprl.load(path)
+    assert tracemalloc.get_traced_memory()[1] < 20e6  # as JSON it would be 300
+    tracemalloc.stop()
 
 
 @pytest.mark.parametrize("words", [b'{"a": ' + b"9" * 5000 + b"}", b'{"format": "dprl-policy", '
@@ -413,7 +416,7 @@ def test_ctrl_c_during_an_import_waits_for_its_end(tmp_path):
         signal.signal(signal.SIGINT, _stop)
         import module
         try:
-            time.sleep(10)
+            time.sleep(1000)
         except KeyboardInterrupt:
             print("stopped", module.whole)
     """
@@ -422,7 +425,6 @@ def test_ctrl_c_during_an_import_waits_for_its_end(tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
         check=True,
     )
     assert (run.stdout, run.stderr) == ("stopped True\n", "")
@@ -445,7 +447,7 @@ def test_ctrl_c_while_reading(tmp_path):
         )  # fmt: skip
         time.sleep(wait)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate()
         ends.append(process.returncode)
         if process.returncode:  # else it had finished before
             assert (process.returncode, err.splitlines()[-1]) == (130, "stopped."), err

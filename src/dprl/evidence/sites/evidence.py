@@ -38,13 +38,13 @@ from typing import IO, Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core import __version__
 from dprl._core.archive import Archive, Arrays
 from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.checks import Cut, check_choice, check_gamma, check_range
 from dprl._core.disk import replacing
 from dprl._core.exact import COUNT, LIMIT, NOTHING, SQUARES, SUMS
 from dprl._core.table import first_few, many
-from dprl._core.version import __version__
 from dprl._core.words import api, either, option, say, worded
 from dprl.errors import DprlError, EvidenceError, ParameterError
 from dprl.evidence.counts import FIRST, LARGEST_TABLE, LATER, Counted, Counts, Evidence
@@ -222,18 +222,12 @@ def _site(site: Mapping[str, Any]) -> str:
 #
 #     bin 2i      x = i units                    bin 2i + 1  i < x < i + 1 units
 #
-# so that it can be rounded down or up. Where k is above 1, bins are put together in pairs, pairs
-# in
-# fours and so on, along a tree that is the same for every site and every log. A part of the tree
-# is
-# divided if each half of it holds no group, or at least k groups. If one half holds fewer, so
-# many
-# groups of the other half join them that they are k, and are said to lie somewhere in the part;
-# the
-# other half goes on without these, if it still has k. So what is given away is how many groups,
-# at
-# least k, fell in an interval that was fixed beforehand. Rounding down or up to the ends of a
-# wider
+# so that it can be rounded down or up. Where k is above 1, bins are put together in pairs, pairs in
+# fours and so on, along a tree that is the same for every site and every log. A part of the tree is
+# divided if each half of it holds no group, or at least k groups. If one half holds fewer, so many
+# groups of the other half join them that they are k, and are said to lie somewhere in the part; the
+# other half goes on without these, if it still has k. So what is given away is how many groups, at
+# least k, fell in an interval that was fixed beforehand. Rounding down or up to the ends of a wider
 # interval costs a certificate power and keeps it valid.
 
 UNITS = 4_000
@@ -446,10 +440,8 @@ def _check_bins(bins: NDArray[np.int64], first: NDArray[np.int64]) -> None:
 # --- What several sites agree on before any of them counts: the schema of their evidence
 #
 # States, actions, the discount and the range of returns are fixed beforehand, so that what the
-# sites
-# count can be added up, and so that a certificate may treat the list of states as declared. A
-# schema
-# holds no count and no row; it is a JSON file that people can read and edit.
+# sites count can be added up, and so that a certificate may treat the list of states as declared. A
+# schema holds no count and no row; it is a JSON file that people can read and edit.
 
 FORMAT, VERSION = "dprl-schema", 1
 LARGEST_FILE = 256 << 20

@@ -378,19 +378,15 @@ def how_to_write(first: str, spec: Spec) -> str:
 
 # --- Rows of the user's files in one form, whatever they are called and however times are written
 #
-# The form, one row per event: subject, t (microseconds since 1970 in UTC; NULL for static rows),
-# u
+# The form, one row per event: subject, t (microseconds since 1970 in UTC; NULL for static rows), u
 # (the end; NULL where there is none), k (when it could be read), code, v (a number or NULL), and
 # marks of rows that cannot be understood: bad_time, bad_value, zoned (its time has a time zone),
 # mixed (only some of its times have one), and odd_time and odd_value (what is written there).
 #
 # Moments with a time zone are taken in UTC; moments without one as they are, or in the zone that
-# the
-# source names. A date without an hour is known when the day is over, and an end without an hour
-# is
-# the end of that day. A row is never known before its time; one whose column `known` is empty
-# never
-# is.
+# the source names. A date without an hour is known when the day is over, and an end without an hour
+# is the end of that day. A row is never known before its time; one whose column `known` is empty
+# never is.
 
 SAY_IN_SOURCE = (
     "CSV files are UTF-8 text; where they are written otherwise, say how in [source]: encoding = "

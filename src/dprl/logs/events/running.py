@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# Apart: the SQL of a spec; what a build writes and says is beside it.
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -48,14 +49,11 @@ if TYPE_CHECKING:
 
 # --- Events from the tables of an OMOP database, CDM 5.4: files in a folder, or a DuckDB file
 #
-# Code of an event: the table's word and the concept, such as `measurement/3027598`,
-# `drug/1321341`,
+# Code of an event: the table's word and the concept, such as `measurement/3027598`, `drug/1321341`,
 # `condition/132797`, `procedure/…`, `observation/…`, `visit/9201` (its beginning),
-# `visit_end/9201`,
-# `death`, `birth`, and without a time `gender/8507`. Drugs have an end. A moment is the column of
-# date and time; where it is empty, or midnight, only the day is known: the row can be read when
-# the
-# day is over, and an end is the end of that day.
+# `visit_end/9201`, `death`, `birth`, and without a time `gender/8507`. Drugs have an end. A moment
+# is the column of date and time; where it is empty, or midnight, only the day is known: the row can
+# be read when the day is over, and an end is the end of that day.
 
 ENDINGS = (".csv.gz", ".csv", ".parquet")
 
@@ -236,8 +234,7 @@ def _moment(kinds: dict[str, tuple[str, str]], name: str, column: Any) -> Moment
 
 # --- From the user's files to tables of DuckDB: codes, roles, subjects, and events in parts
 #
-# Tables: `codes` (id, code, n), `roles` (role, id, rank: which codes each place of the spec
-# means),
+# Tables: `codes` (id, code, n), `roles` (role, id, rank: which codes each place of the spec means),
 # `subjects` (subject, last: the time of the last row of any code), and the events that some place
 # means, dealt by subject into parts that fit into memory, each a table or a Parquet file.
 

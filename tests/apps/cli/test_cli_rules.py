@@ -132,10 +132,10 @@ def test_defaults_in_the_help_are_those_of_the_learner(run):
     words = re.sub(r"[\s│]+", " ", out)
     learner = dprl.Rules(gamma=1.0)
     for name in ("depth", "delta", "margin", "cuts", "folds", "splits"):
-        shown = re.search(rf"--{name} .*?rules: .*?By default ([0-9.]+)\b", words)
+        shown = re.search(rf"--{name} .*?rules: .*?Default ([0-9.]+)\b", words)
         assert shown is not None, name
         assert float(shown[1].rstrip(".")) == getattr(learner, name), name
-    assert re.search(rf"groups that did not, .*?By default {learner.n_min}\.", words)
+    assert re.search(rf"groups that did not, .*?Default {learner.n_min}\.", words)
     assert learner.lam is None
     assert all(getattr(FitOptions(gamma=1.0), name, None) is None for name in takers())
 

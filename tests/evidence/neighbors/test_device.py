@@ -21,7 +21,7 @@ from dprl.envs import PointMass
 from dprl.evidence.neighbors import Engine, Metric, Points, engine
 from dprl.evidence.neighbors import device as _device
 from dprl.evidence.neighbors.device import Index
-from dprl.evidence.neighbors.engines import Remembering
+from dprl.evidence.neighbors.engine import Remembering
 from dprl.evidence.neighbors.metric import Sketch, ask
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None

@@ -28,7 +28,7 @@ playwright = pytest.importorskip(
 
 HOSTILE = "<script>document.title='hacked'</script>\"'&\u202e"
 COLUMNS = {"episode": "stay", "state": "situation", "action": "drug", "reward": "score"}
-MOST = 300_000
+MOST = 120_000
 """Milliseconds to wait for anything: it ends when the thing is there."""
 SHOTS = os.environ.get("DPRL_SCREENSHOTS")
 

@@ -320,7 +320,7 @@ def sure(tmp_path_factory):
     folder, world = tmp_path_factory.mktemp("sure"), dprl.envs.delayed()
     log = replace(world.sample(200, seed=0), columns={**COLUMNS, "time": "day"})
     with pytest.warns(dprl.StateWarning):
-        dprl.Confident(gamma=1.0).fit(log).save(folder / "p.dprl")
+        dprl.Confident(gamma=1.0, promise=False).fit(log).save(folder / "p.dprl")
     dprl.write(replace(world.sample(150, seed=2), columns=log.columns), folder / "log.parquet")
     return folder
 

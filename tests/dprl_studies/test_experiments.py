@@ -245,8 +245,8 @@ def test_a_run_killed_by_force_gives_the_same_rows(tmp_path):
     until(lambda: not workers & set(running()))  # they notice, and go
     if len(done := sorted(parts.glob("*.parquet"))) == 12:
         done[0].unlink()  # it was faster than this process
-    subprocess.run(command("killed"), stdout=subprocess.DEVNULL, check=True)
-    subprocess.run([*command("whole"), "--workers", "1"], stdout=subprocess.DEVNULL, check=True)
+    for out in ("killed", "whole"):
+        subprocess.run([*command(out), "--workers", "1"], stdout=subprocess.DEVNULL, check=True)
     rows = [
         (tmp_path / o / "bounds-quick" / "rows.parquet").read_bytes() for o in ("killed", "whole")
     ]

@@ -129,7 +129,7 @@ def test_a_worker_killed_while_counting(two, tmp_path):
 @pytest.mark.parametrize("what", ["job", "merge"])
 def test_a_worker_killed_in_each_stage(tmp_path, what):
     """In turn: in a job of one stage, in a merge of the next."""
-    with processes(tmp_path, 2) as cluster, connect(cluster.address) as client:
+    with processes(tmp_path, 2) as cluster, connect(cluster.address, patience=300) as client:
         stages = survive(client, tmp_path, -1, what)
         assert stages > 4
         for stage in range(what == "merge", stages, 2):

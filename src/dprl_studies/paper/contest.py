@@ -568,11 +568,14 @@ def _tasks(
     quick: bool, seed: int, *, grids: Sequence[str], sizes: Sequence[Sequence[int]],
     datasets: Sequence[int], block: int,
 ) -> list[Setting]:  # fmt: skip
-    """One task per problem, log size and block of data sets; a part of them is of all sizes."""
+    """One task per problem, log size and block of data sets; a part of them is of all sizes.
+
+    `quick` takes the first problem alone: a table that fits on a screen.
+    """
     bases: list[Setting] = [{"grid": grid} for grid in grids] if len(grids) > 1 else [{}]
     tasks = [
         task
-        for base in bases
+        for base in (bases[:1] if quick else bases)
         for n in sizes[quick]
         for task in blocks({**base, "n": n}, datasets[quick], seed, block)
     ]

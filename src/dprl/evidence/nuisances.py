@@ -91,9 +91,8 @@ from dprl.logs.returns import returns
 # --- Several models of what people do on the same folds; in large logs only the good ones on all
 #
 # Where the first fold holds at least `ENOUGH` rows, all models answer for it, and those to which
-# the
-# mixture of that fold gives a weight below `SMALL` go no further: they would hardly be heard, and
-# most of the time goes into fitting them. In smaller logs every model answers for every fold.
+# the mixture of that fold gives a weight below `SMALL` go no further: they would hardly be heard,
+# and most of the time goes into fitting them. In smaller logs every model answers for every fold.
 
 ENOUGH = 2_500
 """Held-out rows of a fold from which on a weight is told well enough to drop a model by it."""

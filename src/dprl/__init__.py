@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from dprl.errors import StateWarning as StateWarning
     from dprl.evaluation._compare import Comparison as Comparison
     from dprl.evaluation._compare import compare as compare
+    from dprl.evaluation._effects import effects as effects
     from dprl.evaluation._evaluate import evaluate as evaluate
     from dprl.evaluation._sensitivity import Sensitivity as Sensitivity
     from dprl.evaluation._sensitivity import sensitivity as sensitivity

@@ -115,6 +115,27 @@ def add_float(
 
 
 @compiled
+def raise_window(
+    words: Ints, cell: int, sums: int, old: int, top: int
+) -> None:  # pragma: no cover - compiled
+    """Move the window of words[cell] from `old` up to `top`: digits below it are dropped."""
+    if old == NOTHING:
+        return
+    _move(words, cell, COUNT + 1, sums, (top >> 5) - (old >> 5))
+    squares = words.shape[1] - 1 - sums
+    _move(words, cell, COUNT + 1 + sums, squares, ((2 * top + 1) >> 5) - ((2 * old + 1) >> 5))
+
+
+@compiled
+def _move(
+    words: Ints, cell: int, begin: int, K: int, by: int
+) -> None:  # pragma: no cover - compiled
+    if by:
+        for j in range(K - 1, -1, -1):
+            words[cell, begin + j] = words[cell, begin + j - by] if j >= by else 0
+
+
+@compiled
 def add_window(
     words: Ints, cell: int, top: int, sums: int, source: Ints, origin: int, below: int, sign: int
 ) -> None:  # pragma: no cover - compiled

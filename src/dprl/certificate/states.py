@@ -30,7 +30,9 @@ is about exactly the policy that comes with it.
 **For large samples** the level has four parts (`dprl.certificate.pair_tests`): to issue pairs, for
 lower ends, for p, and for how often suggestions are met. First visits count. Each half of the
 groups tests what the other proposed, at half of the level, by max-t tests
-(`dprl.certificate.pair_tests`). Where the Markov property is claimed the gain of what is issued
+(`dprl.certificate.pair_tests`); in-sample the whole log tests, at once, all pairs of the states
+that were declared beforehand that n_min took and n_min did not, whatever their returns: what a
+trial was made for, with one correction for their number. Where the Markov property is claimed the gain of what is issued
 is bounded (`dprl.certificate.gain`); where it is not, the claim is about first visits.
 
 What is needed of rows are statistics that merge exactly (`dprl.logs.source`), so a log in memory,
@@ -75,7 +77,7 @@ from dprl.certificate.pair_tests import (
 )
 from dprl.certificate.settings import GateSettings
 from dprl.errors import LogError, ParameterError
-from dprl.evidence.counts import FIRST, Counted, Counts, count_source
+from dprl.evidence.counts import FIRST, Counted, Counts, Evidence, count_source
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.excursions import excursions_of
 from dprl.evidence.sites.evidence import UNITS, SiteEvidence, chances_of
@@ -613,6 +615,15 @@ def gate_states(
             wanted = pairs & np.tile(enough, pairs.shape[1] // A)
         if sites is not None:
             tests = [tests_of_sites(sites, wanted, settings, tested)]
+        elif large:
+            wanted = fair_pairs(_enough(whole, pairs.shape, learner.n_min), record.chances, asked)
+            wanted &= declared.inside[:, None]
+            tests = [
+                by_returns(
+                    source, whole, wanted, gamma, asked, int(wanted.sum()), 1.0,
+                    chances=record.chances, cut=cut,
+                )
+            ]  # fmt: skip
         else:
             seen = [visits_in(source, gamma, cut, settings.known_range, settings.markov)]
             tests = [_test(learner, source, counted, seen, wanted, record, asked, tested)]
@@ -671,6 +682,13 @@ REFUTED = say(
     "The log refutes the Markov property, so a group's first visit of a state counts, nothing is "
     "claimed about later visits, and no gain is stated."
 )
+
+
+def _enough(evidence: Evidence, shape: tuple[int, ...], n_min: float) -> Bools:
+    """bool (S, A or 2A): the pairs that n_min took and n_min did not; no return is looked at."""
+    took = evidence.took.n
+    here = (took >= n_min) & (evidence.n_others >= n_min)
+    return np.tile(here, shape[1] // here.shape[1])
 
 
 def _answers(pairs: Bools, choice: Codes, low: Floats, A: int) -> Codes:

@@ -724,7 +724,7 @@ def sensitivity(
     blind, by_state = 0.0, treated.state is not None and isinstance(bounds, OneDecision)
     if not by_state:  # there the ends of the range stand for what nobody took
         blind = unsupported_chance(decisions, model, table, row[held.rows], treated, seed)
-    refuted = model.doubt is not None and model.doubt.refuted and not recorded[apart].all()
+    refuted = held.doubt is not None and held.doubt.refuted and not recorded[apart].all()
     unsure = "" if not apart.any() else (
         "few" if bounds.sample_size < ENOUGH else "refuted" if refuted
         else "unsupported" if blind > BLIND else ""
@@ -758,7 +758,7 @@ def sensitivity(
         "unsupported": blind,
         "unsure": unsure,
     }
-    doubted = doubt_notes(treated, model.doubt) if unsure == "refuted" else []
+    doubted = doubt_notes(treated, held.doubt) if unsure == "refuted" else []
     shown = log.outcome.facts
     return Sensitivity(
         rows=tuple(map(shown, result)),

@@ -541,6 +541,20 @@ BOOSTED = {
     "max_leaf_nodes": 8, "l2_regularization": 5.0, "min_samples_leaf": 10,
 }  # fmt: skip
 """Few steps and many bins: more steps learn noise, and fewer bins blur where practice changes."""
+CLOSER = BOOSTED | {"max_iter": 100, "max_leaf_nodes": 16}
+"""More and larger steps: more of the shape of what is foretold, and more noise."""
+
+
+def closer_values(inputs: Inputs) -> Model:
+    """A model of values that is for tests of what people do: less shrunk than is best.
+
+    Args:
+        inputs: What the columns are.
+    """
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    model = HistGradientBoostingRegressor(**CLOSER)
+    return Model("closer", inputs.prepared(model, **SHAPES["boosting"]))
 
 
 for _shape, _behavior, _value in (

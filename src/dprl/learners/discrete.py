@@ -68,10 +68,12 @@ class DPRLDiscrete:
             outcome), "bootstrap", "terminal", or, with `plan=False`, "ipcw" (weights by the chance
             to be followed so far). Default None: as "terminal", with a CutWarning.
         segments: How the plan reads Algorithm 2. "end" (the default): what follows the last
-            decision point counts, and ends in a state of value 0. "text" (the paper's Section 4):
-            only between first visits of states; what follows the last decision point is dropped.
-            "printed" (the pseudocode of the appendix, for comparison only): the same, and the
-            reward at the next decision point counts twice. The values of the last two only rank
+            decision point counts, and ends in a state of value 0. "pooled": the same, with the
+            share that ends so of each action moved towards that of all actions of the state, as far
+            as the log does not tell them apart. "text" (the paper's Section 4): only between first
+            visits of states; what follows the last decision point is dropped.
+            "printed" (the pseudocode of the appendix, for comparison only): as "text", and the
+            reward at the next decision point counts twice. The values of these three only rank
             actions; the values that the policy states are then mean returns.
 
     Raises:

@@ -35,7 +35,9 @@ from dprl._core.checks import Cut, check_cut, check_gamma, check_range, check_se
 from dprl._core.words import either, joined, option, say, sentences, worded
 from dprl.errors import ParameterError, PolicyError
 from dprl.evidence.behavior import Behavior
+from dprl.evidence.score_test import ScoreTest
 from dprl.logs.censoring import Reads, treat_cut
+from dprl.logs.design import all_chances
 from dprl.logs.log import Label, Log, check_log
 from dprl.logs.overlap import UNRECORDED, cannot_tell, seen
 from dprl.logs.source import Chunk, Source, as_source, check_claim
@@ -278,6 +280,11 @@ class HeldOut:
     def behavior(self) -> Behavior:
         """Usual practice on `log`; one of the log before it was encoded has the same rows."""
         if self.practice is None:
+            known = all_chances(self.log)
+            if known is not None:
+                rows, log = np.arange(self.log.n_steps), self.log
+                how = say("as recorded, for all actions")
+                return Behavior(known, rows, log.action, how, False, log.digest())
             return Behavior.fit(self.log, seed=self.seed)
         if not isinstance(self.practice, Behavior):
             return Behavior.given(self.log, self.practice)
@@ -287,6 +294,14 @@ class HeldOut:
                 do="Use Behavior.fit(log) of the log given here.",
             )
         return self.practice
+
+    @cached_property
+    def doubt(self) -> ScoreTest | None:
+        """What the record says of the model of practice, where the policy acts, too."""
+        suggested = np.full(self.log.n_steps, -1, np.int64)
+        suggested[self.rows] = self.acts.suggested[self.acts.row]
+        group = np.repeat(self.log.group, self.log.lengths).astype(np.int64)
+        return self.behavior.doubt_at(group, suggested, self.seed)
 
     def chances(self, clip: float) -> Chances:
         """The chances of what was done, with estimated ones raised to `clip`."""

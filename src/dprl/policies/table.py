@@ -389,6 +389,14 @@ def texts_in(columns: Mapping[str, Sequence[Any]]) -> frozenset[str]:
 T = TypeVar("T", bound=Tabled)
 
 
+def state_head(policy: Any) -> str:
+    """What stands before the label of a state in words: "state = "; '' where its label has it."""
+    if policy.encoding is not None:
+        return ""
+    name = policy.provenance.get("columns", {}).get("state")
+    return f"{name if isinstance(name, str) else 'state'} = "
+
+
 class Approved(Protocol):
     """A change that may stay: it names a state (a label, or a cell's number) or a region."""
 
@@ -643,9 +651,7 @@ class TablePolicy(Tabled):
             >>> [situation.words for situation in policy.situations(log)]
             ['state = fever', 'state = worse']
         """
-        name = self.provenance.get("columns", {}).get("state")
-        label = name if isinstance(name, str) else "state"
-        head = "" if self.encoding is not None else f"{label} = "  # its names are in the label
+        head = state_head(self)
         log = encoded_by(log, self.encoding)
         codes = self.space.codes(log.states)[log.codes()]
         return at_states(self.decisions, codes, lambda s, rows: f"{head}{self.states[s]}")

@@ -329,4 +329,4 @@ def test_the_device_part_needs_neither_a_compiler_nor_torch_to_be_imported():
         "import sys; sys.modules['numba'] = sys.modules['torch'] = None; "
         "import dprl.evidence.neighbors.device"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1147,12 +1147,27 @@ def _refuse_twice(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
 
 
 def _same_counts(one: SiteEvidence, other: SiteEvidence) -> bool:
-    """Whether two sites have as many groups and episodes, and every cell alike that both give."""
+    """Whether two sites have as many groups and episodes, and every cell alike that both give.
+
+    And chance would do that less than once in a million: small sites may well have a cell alike.
+    """
     if any(one.sites[0][name] != other.sites[0][name] for name in ("groups", "episodes")):
         return False
     a, b = (part.evidence.words[FIRST, :, :-1] for part in (one, other))
-    both = (a[..., COUNT] > 0) & (b[..., COUNT] > 0)
-    return bool(both.any()) and bool((a[both] == b[both]).all())
+    whole, theirs = one.evidence.n_first, other.evidence.n_first
+    both, seen = (a[..., COUNT] > 0) & (b[..., COUNT] > 0), (whole > 0) & (theirs > 0)
+    alike = (a[both] == b[both]).all() and (whole == theirs)[seen].all()
+    if not both.any() or not alike:
+        return False
+    # A number of n is met again in one of about √(4π n) sites. What is left of a whole is not free.
+    n, sd = one.evidence.took.n[:, :-1], one.evidence.took.sd[:, :-1]
+    with np.errstate(over="ignore", invalid="ignore"):
+        unit = np.exp2(one.evidence.bottom[FIRST, :, :-1].astype(float))
+        sums = np.nan_to_num(n * sd**2 / unit**2, nan=0.0)[both]
+    free = np.sort(whole[seen & (whole < one.groups)])[:-1]
+    within = np.sort(np.where(both, n, 0), axis=1)[:, :-1].ravel()
+    met = 4 * np.pi * np.concatenate([free, within, np.minimum(sums, 1e300)])
+    return bool(np.log(np.maximum(met, 1.0)).sum() / 2 > np.log(1e6))
 
 
 def _names(part: SiteEvidence) -> str:

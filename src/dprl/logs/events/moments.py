@@ -23,7 +23,7 @@ from dprl._core.database import confine, connect, of_float, of_text
 from dprl._core.disk import prefix_in
 from dprl.errors import LogError
 from dprl.logs.events.spec import HOUR, UNITS, SpecError, place
-from dprl.logs.reading.columns import MISSING_WORDS
+from dprl.logs.reading.columns import MISSING_WORDS, WHOLE
 from dprl.logs.reading.dates import ODD
 from dprl.logs.reading.files import Recoded
 from dprl.logs.reading.frames import no_column, quoted
@@ -59,7 +59,13 @@ def whole_label(column: str, kind: str) -> str:
         return column
     words = column if kind == "VARCHAR" else f"CAST({column} AS VARCHAR)"
     whole = f"regexp_replace({words}, '^(0|-?[1-9][0-9]{{0,14}})\\.0+$', '\\1')"
-    return f"CASE WHEN suffix({words}, '0') THEN {whole} ELSE {words} END"
+    number = f"TRY_CAST({words} AS DOUBLE)"  # R writes 1e+05
+    large = f"CASE WHEN abs({number}) < {WHOLE[1]} AND {number} = round({number}) THEN {number} END"
+    large = f"coalesce(CAST(CAST({large} AS BIGINT) AS VARCHAR), {words})"
+    return (
+        f"CASE WHEN contains({words}, 'e+') THEN {large} "
+        f"WHEN suffix({words}, '0') THEN {whole} ELSE {words} END"
+    )
 
 
 def label_number(column: str) -> str:

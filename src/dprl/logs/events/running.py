@@ -38,6 +38,7 @@ from dprl.logs.events.windows import (
     make_spans,
     make_state,
 )
+from dprl.logs.reading.columns import too_large
 from dprl.logs.reading.frames import quoted
 from dprl.logs.reading.paths import scan_table
 from dprl.logs.reading.text import fold
@@ -343,6 +344,12 @@ def _load_rows(con: Any, spec: Spec, folder: Path, only: Any) -> Loaded:
     con.execute(
         "CREATE TABLE subjects AS SELECT subject, max(t) AS last FROM rows GROUP BY subject"
     )
+    rounded = con.execute(
+        "SELECT min(CAST(subject AS VARCHAR)) FROM subjects WHERE regexp_full_match("
+        "CAST(subject AS VARCHAR), '-?([0-9]{16,}\\.0+|[1-9](\\.[0-9]+)?e\\+[0-9]{2})')"
+    ).fetchone()[0]
+    if rounded is not None:
+        raise too_large(rounded, spec.source.subject)
     counts = {
         "events": _one(con, "SELECT sum(n)::BIGINT FROM codes"),
         "static": _one(con, "SELECT sum(n_static)::BIGINT FROM codes"),

@@ -38,6 +38,7 @@ from dprl.logs.reading.columns import (
     is_large,
     recode,
     refuse_fractions,
+    refuse_rounded,
     tidy_labels,
 )
 from dprl.logs.reading.dates import ODD, Days, days_of, moments, refuse_undeclared, text_days
@@ -800,6 +801,8 @@ class Files(FileTimes):
         number = kind in ("HUGEINT", "UHUGEINT") or kind.startswith("DECIMAL")
         if number or (from_text and not fractions):
             refuse_fractions(present, name)
+        if from_text:
+            refuse_rounded(present, name)
         labels: list[Any] = present
         if from_text or number:
             tidy = tidy_labels(present)

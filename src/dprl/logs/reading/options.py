@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 from dprl.logs.roles import ROLES, by_role, takes_roles
 
 if TYPE_CHECKING:
+    from dprl.logs.design import Design
     from dprl.logs.encoding.gaps import Missing
     from dprl.logs.follow_up import Window
     from dprl.logs.log import Label
@@ -94,6 +95,15 @@ class Reading:
             (`log.reward` too); whatever is shown is in the direction and the unit of the table,
             and so are ranges that are given. Default "": higher, which is said; a column whose name
             sounds like a harm (deaths, costs, length of stay) is refused until this is given.
+        design: "randomised" where actions were given by lot, as in a trial. Without chances on
+            record, the shares of the log (or of each stratum) are the chances. Default "": nothing
+            is said.
+        versus: The arm that the others are compared with. Default "": the one whose name says that
+            it is a control, else usual practice.
+        chances: The chances of all arms of a trial: arm → number, arm → column that holds it, or,
+            with `strata`, arm → stratum → number. Or words: "drug=0.25". Default None: as
+            `propensity` or `design` say.
+        strata: Column within which the chances are the same. Default "": none.
         states: The state labels that may occur; any other is an error. Default None: all that
             occur.
         actions: The action labels that may occur; any other is an error. Default None: all that
@@ -187,6 +197,34 @@ class Reading:
         "Everything that is shown is in the direction of the table. A policy keeps it.",
         kept=True,
     )
+    design: str = field(
+        default="",
+        metadata=_option(
+            "word",
+            "randomised where actions were given by lot, as in a trial; without chances on record "
+            "the shares of the log are the chances.",
+        ),
+    )
+    versus: str = field(
+        default="",
+        metadata=_option(
+            "word",
+            "The arm that the others are compared with. By default the one whose name says that "
+            "it is a control, else usual practice.",
+        ),
+    )
+    chances: Any = field(
+        default=None,
+        metadata=_option(
+            "words",
+            "Chance of an arm of a trial, drug=0.25, or the column that holds it, drug=p_drug; "
+            "repeat it for every arm.",
+        ),
+    )
+    strata: str = field(
+        default="",
+        metadata=_option("word", "Column within which the chances of a trial are the same."),
+    )
     states: Sequence[Label] | None = None
     actions: Sequence[Label] | None = None
     reward_range: tuple[float, float] | None = None
@@ -201,7 +239,7 @@ class Reading:
         if isinstance(self.missing, str):
             missing_words(self.missing, {})  # refused before a file is opened
         refuse_harm(self.declared_outcome, self.columns.get("reward"))
-        _ = self.text, self.window
+        _ = self.text, self.window, self.declared_design
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Reading:
@@ -215,6 +253,13 @@ class Reading:
         from dprl.logs.outcome import Outcome
 
         return Outcome(self.outcome or "", self.unit or "", cast("Any", self.better or ""))
+
+    @functools.cached_property
+    def declared_design(self) -> Design:
+        """How actions were given, and what arms are compared with."""
+        from dprl.logs.design import Design
+
+        return Design(cast("Any", self.design or ""), str(self.versus or ""))
 
     @functools.cached_property
     def text(self) -> Text:

@@ -357,7 +357,7 @@ def gate_policy(proposal: Any, log: Any, settings: GateSettings) -> TablePolicy:
         held = HeldOut.meet(
             proposal, log, claim="a certificate", reads="transitions", refusal=PART_IN_CHOOSING
         )
-        notes = [*held.strange, *held.doubt(say("If it has, nothing here holds."))]
+        notes = [*held.strange, *held.untold(say("If it has, nothing here holds."))]
     policy: TablePolicy = replace(cast("TablePolicy", held.policy), certificate=None)
     gamma, cut, certifying, treated = float(held.gamma), held.cut, held.log, held.treated
     if not treated.n_episodes:

@@ -241,9 +241,9 @@ class HeldOut:
         """What is to be said of this log and this policy, one sentence each."""
         if self.seen:
             return (f"{self.seen}: every estimate below flatters it.", *self.strange)
-        return (*self.doubt(say("If it has, every estimate below flatters it.")), *self.strange)
+        return (*self.untold(say("If it has, every estimate below flatters it.")), *self.strange)
 
-    def doubt(self, then: str) -> tuple[str, ...]:
+    def untold(self, then: str) -> tuple[str, ...]:
         """That it cannot be told what the policy has seen, where that is so, and what follows."""
         return (sentences(joined("", (self.unsure, ".")), then),) if self.unsure else ()
 

@@ -587,7 +587,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         warnings.simplefilter("always")
         settled = held.treated
     notes = [*held.strange, *(said_by(w) for w in caught)]
-    notes += held.doubt(say("If it has, all of this flatters it."))
+    notes += held.untold(say("If it has, all of this flatters it."))
     if policy.terms.credit is not None:
         notes += policy.stated
     notes += [words] if (words := window_words(log.follow_up)) else []

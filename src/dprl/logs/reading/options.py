@@ -197,34 +197,25 @@ class Reading:
         "Everything that is shown is in the direction of the table. A policy keeps it.",
         kept=True,
     )
-    design: str = field(
-        default="",
-        metadata=_option(
-            "word",
-            "randomised where actions were given by lot, as in a trial; without chances on record "
-            "the shares of the log are the chances.",
-        ),
+    design: str = _option(
+        "",
+        "word",
+        "randomised where actions were given by lot, as in a trial; without chances on record "
+        "the shares of the log are the chances.",
     )
-    versus: str = field(
-        default="",
-        metadata=_option(
-            "word",
-            "The arm that the others are compared with. By default the one whose name says that "
-            "it is a control, else usual practice.",
-        ),
+    versus: str = _option(
+        "",
+        "word",
+        "The arm that the others are compared with. By default the one whose name says that "
+        "it is a control, else usual practice.",
     )
-    chances: Any = field(
-        default=None,
-        metadata=_option(
-            "words",
-            "Chance of an arm of a trial, drug=0.25, or the column that holds it, drug=p_drug; "
-            "repeat it for every arm.",
-        ),
+    chances: Any = _option(
+        None,
+        "words",
+        "Chance of an arm of a trial, drug=0.25, or the column that holds it, drug=p_drug; "
+        "repeat it for every arm.",
     )
-    strata: str = field(
-        default="",
-        metadata=_option("word", "Column within which the chances of a trial are the same."),
-    )
+    strata: str = _option("", "word", "Column within which the chances of a trial are the same.")
     states: Sequence[Label] | None = None
     actions: Sequence[Label] | None = None
     reward_range: tuple[float, float] | None = None

@@ -175,7 +175,7 @@ def dprl_theorem_2(
 
     Args:
         centres: M(r, n_min), the number of centres of greedy r-nets over the core pairs of state
-            and action (`dprl.evidence.neighbors.net.net_size`).
+            and action (`dprl.evidence.neighbors.engine.net_size`).
         n_min: Trajectories that an action needs behind it, at least 1.
         eps_r: ε_r, how much values may vary within a ball of radius r, in units of returns.
         gamma: Discount per step, in (0, 1]. At 1 the bound is minus infinity.

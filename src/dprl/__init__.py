@@ -111,6 +111,7 @@ _OTHER_NAMES = {
 alias(_OTHER_NAMES)
 _OLD_NAMES = {
     "dprl.evidence.credit": "dprl.evidence.excursions",
+    "dprl.evidence.neighbors.net": "dprl.evidence.neighbors.engine",
     "dprl.evidence.neighbors.samples": "dprl.evidence.neighbors.engine",
     "dprl.evidence.tabular": "dprl.evidence.counts",
     "dprl.learners.baselines.bc": "dprl.learners.baselines.plain",

@@ -53,15 +53,16 @@ from dprl.evidence.excursions import excursions
 from dprl.evidence.propensity import warn_of_choosing
 from dprl.logs.censoring import outside
 from dprl.logs.log import Log, deal
-from dprl.logs.parts import LogInParts, on_cluster
 from dprl.logs.source import (
     Both,
     Chunk,
+    LogInParts,
     Share,
     Source,
     as_source,
     check_claim,
     needs_rows,
+    on_cluster,
     stage,
 )
 from dprl.planning.advantages import DENSE, Advantages, Noise, influence, over_usual, unseen

@@ -102,9 +102,9 @@ class Confident:
             than usual practice, where that holds: the state tells all that matters, what drives
             both actions and outcomes is in it, and nothing happens that has not happened in the
             log. Default True. `promise=False` issues the policy that did best on halves that had
-            not chosen it, if its own lower end at level 1 - 4 risk, which ignores the choice, is above 0, and
-            promises nothing: for research, and for proposals that something else will judge. Only
-            evidence "model" has a bound; other evidence promises nothing of the whole.
+            not chosen it, if its own lower end at level 1 - 4 risk, which ignores the choice, is
+            above 0, and promises nothing: for research, and for proposals that something else will
+            judge. Only evidence "model" has a bound; other evidence promises nothing of the whole.
         members: Learners of your own that compete with the built-in ones: anything with fit(log)
             that returns a policy over the same labels, such as `dprl.baselines.SPIBB`. A policy
             that mixes actions enters as the action whose share it raises most. Those that plan in a

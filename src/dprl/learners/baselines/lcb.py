@@ -47,11 +47,11 @@ class LCB(TabularBaseline):
 
     Example:
         >>> from dprl.baselines import LCB
-        >>> from dprl.envs import risky_arms
-        >>> problem = risky_arms()
-        >>> policy = LCB(gamma=1.0).fit(problem.sample(1_000, seed=0))
-        >>> round(problem.value(policy), 3)
-        0.7
+        >>> from dprl.envs import random_mdp
+        >>> problem = random_mdp(0)
+        >>> policy = LCB(gamma=0.95, c=0.2).fit(problem.sample(100, seed=0))
+        >>> round(problem.value(policy), 2)  # usual practice: 3.0
+        4.65
     """
 
     gamma: float

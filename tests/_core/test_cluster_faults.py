@@ -15,7 +15,7 @@ from dask_processes import ENV, Dies, processes
 
 import dprl
 from dprl._core.cluster import connect
-from dprl.logs.parts import parts_of
+from dprl.logs.source import parts_of
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.slow
@@ -131,7 +131,7 @@ def test_a_worker_that_stops_without_a_word(tmp_path, log, monkeypatch):
 CLIENT = """
 import sys, dprl
 from test_cluster_faults import slow_rows
-from dprl.logs.parts import parts_of
+from dprl.logs.source import parts_of
 from dprl._core.cluster import connect
 import operator
 log = dprl.envs.care_pathway().sample(200, seed=3)

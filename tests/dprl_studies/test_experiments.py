@@ -393,7 +393,7 @@ def test_figures_say_what_they_show_and_have_few_lines():
     for axis in [*large, *(axis for axis in small if axis.get_visible())]:
         across = {line.get_ydata()[0] for line in axis.get_lines() if line.get_marker() == "None"}
         assert across == {0.5, 0.7}
-    caption = figure.get_supxlabel()
+    caption = " ".join(figure.get_supxlabel().split())
     assert "percentile intervals" in caption
     assert "60 logs a point, seed 7" in caption
     assert "the mean of the worst 3 logs. A quick look" in caption

@@ -66,15 +66,16 @@ from dprl.learners.family import (
 )
 from dprl.logs.censoring import outside
 from dprl.logs.log import Log, deal
-from dprl.logs.parts import LogInParts, on_cluster
 from dprl.logs.source import (
     Both,
     Chunk,
+    LogInParts,
     Share,
     Source,
     as_source,
     check_claim,
     needs_rows,
+    on_cluster,
     stage,
 )
 from dprl.planning.advantages import DENSE, Advantages, Noise, influence, over_usual, unseen

@@ -326,7 +326,7 @@ class ConfidentPolicy(TablePolicy):
     @property
     def gain_shown(self) -> dict[str, Any] | None:
         """Its gain in the direction of the outcome."""
-        amounts = ("estimate", "low", "worst")
+        amounts = ("estimate", "low", "worst", "brought")
         return None if self.gain is None else self.terms.measured.facts(self.gain, amounts)
 
     def _repr_html_(self) -> str:

@@ -32,8 +32,9 @@ lower ends, for p, and for how often suggestions are met. First visits count. Ea
 groups tests what the other proposed, at half of the level, by max-t tests
 (`dprl.certificate.pair_tests`); in-sample the whole log tests, at once, all pairs of the states
 that were declared beforehand that n_min took and n_min did not, whatever their returns: what a
-trial was made for, with one correction for their number. Where the Markov property is claimed the gain of what is issued
-is bounded (`dprl.certificate.gain`); where it is not, the claim is about first visits.
+trial was made for, with one correction for their number. Where the Markov property is claimed the
+gain of what is issued is bounded (`dprl.certificate.gain`); where it is not, the claim is about
+first visits.
 
 What is needed of rows are statistics that merge exactly (`dprl.logs.source`), so a log in memory,
 in parts and on a cluster give the same certificate, to the last digit. Sites that share no rows

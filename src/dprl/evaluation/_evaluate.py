@@ -11,7 +11,9 @@ given a second time for those that reach a step at which the policy differs from
 
 The intervals come from the spread of the estimates over bootstrap draws of groups, with Student's t
 at the effective sample size where the policy differs from practice, less 1
-(`dprl.evaluation.bootstrap`). The ratios and Q̂ are not estimated again in each draw: the error of
+(`dprl.evaluation.bootstrap`). Over features the folds of b̂ and Q̂ are made five times (up to 20,000
+steps), their means are used, and what is left of the spread between divisions goes into the
+intervals. The ratios and Q̂ are not estimated again in each draw: the error of
 one is multiplied by that of the other in DR and WDR, and the weights alone only get wider intervals
 by it. The page *What we found* says how often the intervals cover the truth. Three have none: DM,
 whose error is the model's, which resampling trajectories does not show (an interval from resampling
@@ -29,6 +31,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from dprl._core.arrays import Bools, Floats
 from dprl._core.checks import Cut, check_draws, check_level, check_number
@@ -56,9 +59,9 @@ from dprl.evaluation.result import (
     widened,
 )
 from dprl.evaluation.subgroups import check_by, subgroups
-from dprl.evaluation.values import evaluate_q
+from dprl.evaluation.values import Values, evaluate_q, mean_values
 from dprl.evidence.balance import Balance
-from dprl.evidence.behavior import Behavior
+from dprl.evidence.behavior import Behavior, repeats_of
 from dprl.logs.log import Log
 from dprl.logs.source import Source
 from dprl.policies.held_out import HeldOut
@@ -172,17 +175,22 @@ def evaluated(
     tell("behaviour", 0.0)
     acts = decisions.acts[decisions.row]
     ratio, never, recorded, chance_facts = _ratios(held, acts, clip)
-    model, trouble = None, ""
+    model, models, trouble = None, [], ""
     if values and acts.any():
         try:
-            model = evaluate_q(treated, decisions, gamma, seed=seed, progress=tell)
+            models = [
+                evaluate_q(treated, decisions, gamma, seed=one, progress=tell)
+                for one in repeats_of(treated, seed)
+            ]
+            model = mean_values(models)
         except PlanError as error:
             trouble = error.what
     Q, V = np.zeros((2, treated.n_steps)) if model is None else (model.Q, model.V)
     weighted = importance_weights(
         treated.starts, treated.group, treated.reward, gamma, ratio, acts, Q, V
     )
-    del ratio  # a log may be large
+    apart_by = _apart_by_division(held, weighted, ratio, acts, clip, models)
+    del ratio, models  # a log may be large
     changed, apart, beside, balanced = _beside_practice(held, acts, recorded)
     facts = {
         "episodes": treated.n_episodes,
@@ -208,6 +216,8 @@ def evaluated(
         bootstrap, drawn, level, judged_by(facts), model=model is not None or not acts.any(),
         acts=bool(acts.any()),
     )  # fmt: skip
+    for name, spread in apart_by.items():
+        _add_spread(estimates[name], spread * float(ndtri((1 + level) / 2)))
     if held.cut == "ipcw" and len(log.cut_episodes):  # values would need weights of their own
         for name in names_of(model_alone=True):
             estimates[name] = dict.fromkeys(estimates[name], np.nan)
@@ -268,6 +278,43 @@ def _ratios(held: HeldOut, acts: Bools, clip: float) -> tuple[Floats, Bools, Boo
         ratio = np.where(decisions.warned, named / np.maximum(done, np.finfo(float).tiny), ratio)
     facts = {"clipped": clipped, "recorded": float(chances.recorded.mean())}
     return ratio, acts & (named == 0), chances.recorded, facts
+
+
+def _apart_by_division(
+    held: HeldOut, weighted: Weighted, ratio: Floats, acts: Bools, clip: float,
+    models: Sequence[Values],
+) -> dict[str, float]:  # fmt: skip
+    """Estimator → the error that is left of how the folds were made; nothing where they were once.
+
+    Each way of making folds has its own b̂ and Q̂, and so its own estimates; their mean is used.
+    """
+    if len(models) < 2:
+        return {}
+    decisions, treated = held.acts, held.treated
+    named = decisions.pi[decisions.row, treated.action]
+    ratios = [ratio] * len(models)
+    own = held.practice is None and treated.propensity is None and decisions.avoid is None
+    if own and len(held.behaviors) == len(models):
+        taken = (np.maximum(one.took()[held.rows], clip) for one in held.behaviors)
+        ratios = [np.where(acts, named / b, 1.0) for b in taken]
+    points: dict[str, list[float]] = {}
+    for one, model in zip(ratios, models, strict=True):
+        found = Bootstrap(importance_weights(
+            treated.starts, treated.group, treated.reward, held.gamma, one, acts, model.Q, model.V
+        ))  # fmt: skip
+        point = found.estimates()
+        for each in found.estimators:
+            points.setdefault(each.name, []).append(float(point.of(each.name)[0]))
+    R = len(models)
+    return {name: float(np.std(some, ddof=1) / np.sqrt(R)) for name, some in points.items()}
+
+
+def _add_spread(row: dict[str, float], width: float) -> None:
+    """Widen the intervals of a row by an independent error; `width` is half of its interval."""
+    for what in ("difference", "value"):
+        middle, low, high = row[what], row[f"{what}_low"], row[f"{what}_high"]
+        row[f"{what}_low"] = middle - float(np.hypot(middle - low, width))
+        row[f"{what}_high"] = middle + float(np.hypot(high - middle, width))
 
 
 def _beside_practice(

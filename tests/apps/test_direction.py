@@ -75,6 +75,23 @@ def value(word: str) -> float:
     return float(word.replace(",", "").replace("−", "-"))
 
 
+SIZED = re.compile(
+    r"\b(higher by|lower by|höher um|niedriger um) ([\d.]+)([^()\d]*) \(([\d.]+) (to|bis) ([\d.]+)\)"
+)
+"""A difference as it is said: its size, and which way it goes."""
+
+
+def signed(text: str) -> str:
+    """The same with a sign in place of the word, so that it can be compared."""
+
+    def number(m: re.Match[str]) -> str:
+        down = m[1] in ("lower by", "niedriger um")
+        sign, ends = ("-", (m[6], m[4])) if down else ("+", (m[4], m[6]))
+        return f"by {sign}{m[2]}{m[3]} ({sign}{ends[0]} {m[5]} {sign}{ends[1]})"
+
+    return SIZED.sub(number, text)
+
+
 def lines_of(text: str) -> list[str]:
     """The lines of a text without digests; of a page, what stands in it, without the axes of its pictures."""
     if "<" in text and "</" in text:
@@ -82,7 +99,7 @@ def lines_of(text: str) -> list[str]:
             r"<style.*?</style>|<text.*?</text>|<script.*?</script>", " ", text, flags=re.S
         )
         text = re.sub(r"</(p|li|td|th|dd|dt|tr|h\d|caption)>", "\n", text)
-        text = re.sub(r"<[^>]+>", " ", text)
+        text = signed(re.sub(r"<[^>]+>", " ", text))
     return [HASHES.sub("digest", line) for line in text.splitlines() if line.strip()]
 
 

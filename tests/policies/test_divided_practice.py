@@ -77,8 +77,9 @@ def test_the_report_puts_the_interval_before_the_number_of_changes(tmp_path):
     policy, test = fitted([0.4, 0.3, 0.3]), trial([0.4, 0.3, 0.3], seed=1)
     written = dprl.report(policy, test, tmp_path / "r.html", draws=50)
     text = (tmp_path / "r.html").read_text(encoding="utf-8")
-    said_first = text.index("Practice is divided</strong> at 100")
-    assert said_first < text.index("% interval") < text.index("1\u00a0situation")
+    shown = text.replace("\u00a0", " ")
+    assert shown.index(" it has not seen ") < shown.index("<caption>Better by")
+    assert shown.index("practice is divided</bdi>") < shown.index("Practice is divided at 100 %")
     assert "Practice is divided here. Suggested:" in text
     assert "with all that is done here together" in text
     assert written.divided == 1.0

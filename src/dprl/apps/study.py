@@ -332,8 +332,18 @@ class Study(Result):
                 )  # fmt: skip
         return found
 
-    def __str__(self) -> str:
-        return "\n".join([*self.answer(), *self._warned()][:8])
+    def brief(self) -> list[str]:
+        """What is printed of it: the answer, and what to be wary of.
+
+        Returns:
+            At most eight lines.
+
+        Example:
+            >>> import dprl
+            >>> len(dprl.study(dprl.envs.care_pathway().sample(100, seed=0)).brief()) <= 8
+            True
+        """
+        return [*self.answer(), *self._warned()][:8]
 
 
 def _always(policy: Any, changes: Sequence[Change]) -> list[tuple[str, str, float]]:

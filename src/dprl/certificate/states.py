@@ -56,8 +56,8 @@ from dprl._core.checks import Cut
 from dprl._core.exact import COUNT
 from dprl._core.words import api, argument, joined, option, say, say_many, sentences, worded
 from dprl.certificate.assumptions import LogRecord, of_states
-from dprl.certificate.confounding import UnmeasuredCause
 from dprl.certificate.eprocesses import Visits, counted, visits_in
+from dprl.certificate.evalues import UnmeasuredCause
 from dprl.certificate.gain import Legs, certified_gain, legs_of, meetings, nats_of_sets
 from dprl.certificate.pair_tests import (
     DELTA_SHARES,
@@ -94,32 +94,22 @@ from dprl.policies.table import TablePolicy
 
 # --- Tests from what sites counted that share no rows: in-sample, by first visits
 #
-# The schema fixed states, gamma and the range before anybody counted: it is the declaration that
-# an
+# The schema fixed states, gamma and the range before anybody counted: it is the declaration that an
 # in-sample certificate needs. The e-value of first visits (`dprl.certificate.eprocesses`, with
 # markov=False) needs, of each pair, how many groups had a return in which bin, and that is what
-# sites
-# count. Where bins are single, the certificate is that of the pooled log. Where k put bins
-# together,
-# returns of those who took the action count at the lower end of their bin, returns of the others
-# at
-# the upper end: it is valid, and has less power.
+# sites count. Where bins are single, the certificate is that of the pooled log. Where k put bins
+# together, returns of those who took the action count at the lower end of their bin, returns of the
+# others at the upper end: it is valid, and has less power.
 #
-# Groups in the rest of a state, of which it is not said which action they took, count among y.
-# Let
+# Groups in the rest of a state, of which it is not said which action they took, count among y. Let
 # the e-value's factors have means X for those known to have taken a, A for those who took it and
-# are
-# in the rest, B for others. If a is no improvement, then X <= 1, B <= 1 and pA + (1 - p)B <= 1
-# (the
-# mean of the last is V(s)). Who is in the rest depends on actions alone, so the product over the
-# n
-# groups of a site has mean at most (p max(A, X) + (1 - p) B)^n <= 1. The bounds of advantages
-# need an
-# upper bound of p: for it everybody in the rest counts as having taken a.
+# are in the rest, B for others. If a is no improvement, then X <= 1, B <= 1 and pA + (1 - p)B <= 1
+# (the mean of the last is V(s)). Who is in the rest depends on actions alone, so the product over
+# the n groups of a site has mean at most (p max(A, X) + (1 - p) B)^n <= 1. The bounds of advantages
+# need an upper bound of p: for it everybody in the rest counts as having taken a.
 #
 # Halves of the groups, all visits of an episode and the gain of what is issued need rows, and are
-# not
-# offered. Γ* is computed from bins in the same cautious way: at most that of the pooled log.
+# not offered. Γ* is computed from bins in the same cautious way: at most that of the pooled log.
 
 
 def check_sites(sites: SiteEvidence, learner: Any, settings: GateSettings) -> GateSettings:

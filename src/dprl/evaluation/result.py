@@ -427,16 +427,7 @@ class Evaluation(Result):
                 c=self.settings["clip"],
             ),
             *self._recorded(),
-            say(
-                "Behaviour ({how}): probability misplaced {m:.3f} a step, log loss {l:.3f}; what "
-                "the policy suggests was expected at {e:.1f} % and done at {d:.1f} % of the steps "
-                "at which it speaks.",
-                how=word(f["behavior"]),
-                m=f["misplaced"],
-                l=f["log_loss"],
-                e=100 * f["suggested_expected"],
-                d=100 * f["suggested_done"],
-            ),
+            *self._practice(),
         ]
 
     def _recorded(self) -> list[str]:
@@ -459,6 +450,24 @@ class Evaluation(Result):
                     where=word(where),
                 )
             )
+        ]
+
+    def _practice(self) -> list[str]:
+        """How well the model of practice foretells; nothing where all chances are on record."""
+        f = self.facts
+        if f.get("recorded", 0.0) == 1:
+            return []
+        return [
+            say(
+                "Behaviour ({how}): probability misplaced {m:.3f} a step, log loss {l:.3f}; what "
+                "the policy suggests was expected at {e:.1f} % and done at {d:.1f} % of the steps "
+                "at which it speaks.",
+                how=word(f["behavior"]),
+                m=f["misplaced"],
+                l=f["log_loss"],
+                e=100 * f["suggested_expected"],
+                d=100 * f["suggested_done"],
+            ),
         ]
 
     def _speaks(self) -> str:
@@ -534,9 +543,6 @@ class Evaluation(Result):
             more = len(shown) - room + 1
             shown = [*shown[: room - 1], f"and {many(more, 'further warning')}"]
         return in_short([*lines, *shown], "evaluation")
-
-    def __str__(self) -> str:
-        return "\n".join(self.brief())
 
     def details(self) -> str:
         """All estimates, what they rest on, and every warning, as text.
@@ -879,7 +885,7 @@ def wary_of(
         cautions.append(
             sentences(
                 say("the record cannot tell: no estimate has an interval."),
-                *doubt_notes(log, held.behavior.doubt),
+                *doubt_notes(log, held.doubt),
             )
         )
     cautions += _chosen(facts, policy, log)

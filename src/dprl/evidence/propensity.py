@@ -32,8 +32,7 @@ from dprl.logs.source import Chunk, Source
 
 # --- Probabilities of actions that a log knows: a trial, or a rule with a lottery
 #
-# A log says with which probability p the action taken was taken (`Log.propensity`), on some rows
-# or
+# A log says with which probability p the action taken was taken (`Log.propensity`), on some rows or
 # on all. There b of the action taken is p, and the other actions share 1 - p in proportion to an
 # estimate. With two actions nothing is left to estimate.
 #
@@ -42,10 +41,8 @@ from dprl.logs.source import Chunk, Source
 # (`dprl.logs.design`).
 #
 # Where some rows are known and others are not, two ways of deciding may be mixed in one log
-# (patients
-# of a trial and patients outside of it). So whether p is known is one more input of the models,
-# and
-# they are weighed by the rows for which an estimate is needed.
+# (patients of a trial and patients outside of it). So whether p is known is one more input of the
+# models, and they are weighed by the rows for which an estimate is needed.
 
 Origin: TypeAlias = Literal["known", "mixed", "estimated"]
 

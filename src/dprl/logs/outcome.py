@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar, cast
 
 from dprl._core.table import Table
-from dprl._core.words import joined, option, say, worded
+from dprl._core.words import Said, joined, option, say, worded
 from dprl.errors import ParameterError, PolicyError
 
 Better = Literal["higher", "lower"]
@@ -195,20 +195,33 @@ class Outcome:
             low: The lower end of its interval; NaN where there is none.
             high: The upper end.
         """
-        unit, name = self.measured, self.name or "the return"
+        name = self.name or say("the return")
+
+        def told(value: float, sign: str = "") -> str:
+            return joined("", (amount(value, digits, sign), self.measured))
+
         if not (math.isfinite(low) and math.isfinite(high)):
-            return "unknown", f"{name} {difference:+.3g}{unit} as estimated, without an interval"
+            digits = 3 if not difference else max(2 - math.floor(math.log10(abs(difference))), 0)
+            words = say(
+                "{name} {size} as estimated, without an interval", name=name,
+                size=told(difference, "+"),
+            )  # fmt: skip
+            return "unknown", words
         digits = digits_of(high - low)
         if low <= 0 <= high:
-            a, b, c = (in_digits(x, digits, "+") for x in (difference, low, high))
-            ends = f"{a}{unit} ({b} to {c})"
-            return "unsure", f"{name} {ends}"
-        way = "higher" if difference > 0 else "lower"
-        near, far = sorted((abs(low), abs(high)))
-        good = (difference < 0) == self.falls
-        a, b, c = (in_digits(x, digits) for x in (abs(difference), near, far))
-        size = f"{a}{unit} ({b} to {c})"
-        return "better" if good else "worse", f"{name} {way} by {size}"
+            ends = [amount(end, digits, "+") for end in (low, high)]
+            words = say("{name} {size} ({low} to {high})", name=name, size=told(difference, "+"),
+                        low=ends[0], high=ends[1])  # fmt: skip
+            return "unsure", words
+        ends = [amount(end, digits) for end in sorted((abs(low), abs(high)))]
+        size = told(abs(difference))
+        if difference > 0:
+            words = say("{name} higher by {size} ({low} to {high})", name=name, size=size,
+                        low=ends[0], high=ends[1])  # fmt: skip
+        else:
+            words = say("{name} lower by {size} ({low} to {high})", name=name, size=size,
+                        low=ends[0], high=ends[1])  # fmt: skip
+        return ("better" if (difference < 0) == self.falls else "worse"), words
 
     def words(self, reward: str = "", assumed: Callable[[], str] | None = None) -> str:
         """What the outcome is, and which way is better, in a sentence.
@@ -249,6 +262,18 @@ def in_digits(value: float, digits: int = 3, sign: str = "") -> str:
     """
     text = f"{value:{sign}.{digits}f}"
     return f"{value:{sign}.2g}" if value and not float(text) else text
+
+
+def amount(value: float, digits: int = 3, sign: str = "") -> str:
+    """A number as `in_digits` writes it, which pages write the way of their language.
+
+    Example:
+        >>> amount(0.25, 2, "+"), amount(2.5e-9, 6), amount(-3.0, 0)
+        ('+0.25', '2.5e-09', '-3')
+    """
+    how = f"{sign}.{digits}f"
+    lost = value and not float(format(value, how))
+    return Said(f"{{x:{sign}.2g}}" if lost else f"{{x:{how}}}", "", {"x": value})
 
 
 ASSUMED = worded(

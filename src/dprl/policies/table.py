@@ -377,20 +377,24 @@ def texts_in(columns: Mapping[str, Sequence[Any]]) -> frozenset[str]:
 # --- A policy limited to some of its changes: everything else, confirmations too, becomes DEFER
 #
 # The limited policy answers, at any state, either what the policy it came from answers or DEFER.
-# The
-# allowed set of the rule is not touched and only allowed actions are chosen, so whatever holds
-# for
-# every policy that picks allowed actions or defers holds for it. A certificate is restated for
-# the
-# changes that are left, never copied.
+# The allowed set of the rule is not touched and only allowed actions are chosen, so whatever holds
+# for every policy that picks allowed actions or defers holds for it. A certificate is restated for
+# the changes that are left, never copied.
 #
-# Labels are limited by state, and cells by cell: certified is the mean of a cell, so a cell is
-# kept whole or not at all. Other features are limited by region: ranges of features with the
-# usual
-# and the suggested action in them (`dprl.policies.regions`), kept in the policy file, asked at
-# every query.
+# Labels are limited by state, and cells by cell: certified is the mean of a cell, so a cell is kept
+# whole or not at all. Other features are limited by region: ranges of features with the usual and
+# the suggested action in them (`dprl.policies.regions`), kept in the policy file, asked at every
+# query.
 
 T = TypeVar("T", bound=Tabled)
+
+
+def state_head(policy: Any) -> str:
+    """What stands before the label of a state in words: "state = "; '' where its label has it."""
+    if policy.encoding is not None:
+        return ""
+    name = policy.provenance.get("columns", {}).get("state")
+    return f"{name if isinstance(name, str) else 'state'} = "
 
 
 class Approved(Protocol):
@@ -647,9 +651,7 @@ class TablePolicy(Tabled):
             >>> [situation.words for situation in policy.situations(log)]
             ['state = fever', 'state = worse']
         """
-        name = self.provenance.get("columns", {}).get("state")
-        label = name if isinstance(name, str) else "state"
-        head = "" if self.encoding is not None else f"{label} = "  # its names are in the label
+        head = state_head(self)
         log = encoded_by(log, self.encoding)
         codes = self.space.codes(log.states)[log.codes()]
         return at_states(self.decisions, codes, lambda s, rows: f"{head}{self.states[s]}")

@@ -174,14 +174,13 @@ def test_the_numbers_are_those_of_the_parts(gated, held, tmp_path):
     text, written = page(gated, held, tmp_path, values=True)
     words, found = flat(text), describe_changes(gated, held)
     judged = dprl.evaluate(gated, held, draws=200)
-    assert f"In {round(100 * found.steps['changed'])} % of the decisions" in words
+    assert f"{round(100 * found.steps['changed'])} %: suggests a change" in words
     assert written.evaluation["WDR"] == judged["WDR"]
     row = judged["WDR"]
-    assert (
-        f"(WDR): {row['difference']:+.3f}, 95 % interval {row['difference_low']:+.3f} to "
-        f"{row['difference_high']:+.3f}"
-    ) in words
-    assert f"effective sample of {judged.facts['ess_change']:.1f}" in words
+    ends = [f"{row['difference_' + end]:.3f}" for end in ("low", "high")]
+    said = f"the return higher by {row['difference']:.3f} ({ends[0]} to {ends[1]})"
+    assert f"{judged.facts['episodes']} episodes it has not seen agree: {said}." in words
+    assert f"{judged.facts['ess_change']:.1f} of" in words  # the effective sample
     assert "This log cannot tell" not in words
     for change in found.changes:
         assert f"{change.check.took} followers got {change.check.got:.3f}" in words
@@ -248,14 +247,16 @@ def test_a_vacuous_certificate_is_called_so(tmp_path):
     assert policy.certificate.vacuous
     assert written.changes == 0
     words = flat(text)
-    assert words.count("VACUOUS: no suggestion is certified") == 2  # at the top, and where proved
-    assert "changes nothing in this log" in words
+    assert words.count("VACUOUS: no suggestion is certified") == 1
+    assert words.count("Nothing to change is sure: usual practice stays") == 2  # title and heading
+    assert "The gate could prove nothing" in words
     assert "✓" not in text
 
 
 def test_without_a_certificate_it_says_so(care, held, tmp_path):
     words = flat(page(care[0], held, tmp_path)[0])
-    assert "No. The policy has not been through the gate" in words
+    assert "Nothing here is proved: the policy has not been through the gate" in words
+    assert "Nothing is proved." in words
     assert "Certificatenone" in words
 
 

@@ -73,7 +73,7 @@ def _environment(lang: str = "en") -> Environment:
     made.globals.update(t=words)
     made.filters.update(
         known=known, number=words.number, percent=words.percent, scale=scale, count=words.count,
-        fixed=words.fixed, general=words.general, quote=words.quote,
+        fixed=words.fixed, general=words.general, quote=words.quote, rounded=words.rounded,
     )  # fmt: skip
     return made
 

@@ -14,6 +14,7 @@ import difflib
 import functools
 import gettext
 import math
+import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,8 +29,7 @@ from dprl.errors import ParameterError
 
 # --- What pages call things that a program chooses: sections, columns, verdicts, items
 #
-# English names by kind and key, collected for translation by `N_`. A name has one form, or two:
-# for
+# English names by kind and key, collected for translation by `N_`. A name has one form, or two: for
 # one thing, and for any other number.
 
 NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -227,6 +227,18 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "leans down": (N_("leans down"),),
         "not changed": (N_("not changed"),),
     },
+    "proof": {
+        "proved": (N_("Proved, for all certified changes at once."),),
+        "large-sample": (N_("Certified for large samples, not proved."),),
+        "vacuous": (N_("The gate could prove nothing: no suggestion is certified."),),
+        "assumed": (N_("Not proved: sure for large samples, if what it assumes is true."),),
+        "none": (N_("Nothing is proved."),),
+    },
+    "grade": {
+        "proved": (N_("proved"),),
+        "large-sample": (N_("large-sample"),),
+        "assumed": (N_("if its model is right"),),
+    },
     "proof.grade": {
         "proved": (N_("Grade: proved."),),
         "large-sample": (N_("Grade: large-sample."),),
@@ -320,6 +332,11 @@ def read_po(source: str) -> dict[str, tuple[str, ...]]:
     return found
 
 
+def _has_words(message: str) -> bool:
+    """Whether a message says anything besides the numbers and texts in its places."""
+    return any(letter.isalpha() for words, _, _ in pieces(message) for letter in words)
+
+
 class UntranslatedError(LookupError):
     """A message has no translation."""
 
@@ -397,6 +414,14 @@ class Words:
         text = self.digits(Table({"": [value]}).cells()[0][0])
         return f"+{text}" if sign and value > 0 else text.replace("-", "−")
 
+    def rounded(self, value: float, width: float) -> str:
+        """A difference with its sign, in as many digits as an interval so wide tells."""
+        digits = min(max(1 - math.floor(math.log10(width)), 0), 6) if width > 0 else 3
+        text = self.fixed(value, digits)
+        if value and not float(format(value, f".{digits}f")):
+            text = self.general(value, 2)
+        return f"+{text}" if value > 0 else text.replace("-", "−")
+
     def digits(self, text: str) -> str:
         """A number written as in English, as this language writes it."""
         return text if self.lang == "en" else text.translate(SWAPPED)
@@ -457,7 +482,7 @@ class Words:
         if text.parts:
             return self.text(text.between).join(self.text(part) for part in text.parts)
         own: tuple[str, ...] = (text.message, text.other) if text.other else (text.message,)
-        if self.lang != "en":
+        if self.lang != "en" and (text.other or _has_words(text.message)):
             if text.message not in self.messages:
                 raise UntranslatedError(text.message)
             own = self.messages[text.message]
@@ -498,6 +523,8 @@ class Words:
         """A sentence with a capital letter at its beginning."""
         if isinstance(sentence, Markup) and sentence.startswith("<span"):
             return sentence  # a quotation
+        if not re.match("[a-zäöü]", sentence):
+            return sentence  # a symbol, such as λ
         return sentence[:1].upper() + sentence[1:]
 
     def situation(

@@ -24,14 +24,23 @@ from typing import Any
 
 from markupsafe import Markup
 
+from dprl._core import __version__
 from dprl._core import html as pages
 from dprl._core.checks import check_whole
 from dprl._core.disk import replacing
 from dprl._core.html.catalogue import Words, short, speak
-from dprl._core.table import form, many, to_json_value
-from dprl._core.version import __version__
+from dprl._core.table import Result, form, many, to_json_value
 from dprl._core.words import api, joined, option, said_by, say, sentences, word, worded
 from dprl.apps.reports.changes import Change, Check, Described, describe_changes
+from dprl.apps.reports.finding import (
+    cautions_of,
+    grade_of,
+    places_of,
+    proof_of,
+    randomised,
+    title_of,
+    verdict_of,
+)
 from dprl.apps.reports.intended_use import ASKED, card_beside, check_use
 from dprl.apps.reports.standard import Study, check_standard, study_of
 from dprl.errors import ParameterError
@@ -193,7 +202,7 @@ def headline_of(judged: Evaluation | None) -> tuple[str, Mapping[str, float]] | 
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Result):
     """A report that was written; returned by `dprl.report`.
 
     Attributes:
@@ -243,7 +252,8 @@ class Report:
             "evaluation": None if judged is None else judged.to_dict(),
         }
 
-    def __str__(self) -> str:
+    def details(self) -> str:
+        """What was written, what it says in short, and what to be wary of, as text."""
         summary = many(self.changes, "change")
         if self.whole < self.changes:
             summary += f", {self.whole:,} told in full"
@@ -346,7 +356,7 @@ def report(
         policy: A policy of DPRL, with or without a certificate.
         log: The log to judge it by; best one that the policy has not seen.
         path: The HTML file to write; an existing file is replaced.
-        title: Heading of the report. Default None: "What this policy would change".
+        title: Heading of the report. Default None: the finding, in a sentence.
         cases: Number of past cases shown on either side of each change, with the labels of their
             episodes. Default 0: the report names no episode. (The typical state of a change over
             features is that of one decision in the log, without its label.)
@@ -439,7 +449,7 @@ def report(
         )
     tell("writing", 0.0)
     day = date or datetime.datetime.now(datetime.UTC).date()
-    title, notes = title or str(t("What this policy would change")), list(dict.fromkeys(notes))
+    title, notes = title or str(t.part(title_of(described))), list(dict.fromkeys(notes))
     facts = _facts(described, judged, notes, title, day, seed, t, study)
     facts |= _gap_facts(policy, gaps)
     text, whole, listed = _fitted(facts, described, cases, lang)
@@ -550,6 +560,8 @@ def _facts(
     policy, changes = described.policy, described.changes
     drawn = changes[:WHOLE]
     ends = [v for c in drawn for v in (*c.drawn, c.check.advantage, c.check.low, c.check.high)]
+    checks = [claim.check for claim in described.claims[:KINDS]]
+    ends += [end for check in checks for end in (check.advantage, check.low, check.high)]
     style = pages.style()
     return {
         "style": Markup(style),  # our own, and the hash below names it byte by byte
@@ -561,10 +573,15 @@ def _facts(
         "certificate": policy.certificate,
         "evaluation": judged,
         "balance": described.balance if judged is None else judged.balance,
-        "headline": headline_of(judged),
-        "enough": ENOUGH,
+        "sentence": verdict_of(judged, described),
+        "claims": [
+            {"claim": c, "where": places_of(c, described), "grade": grade_of(c, described)}
+            for c in described.claims
+        ],
+        "cautions": cautions_of(judged, described, notes),
+        "proof": proof_of(described),
+        "by_lot": randomised(described),
         "chances": chances_words(described.log),
-        "notes": notes,
         "extent": pages.scale(ends),
         "verdict": verdict,
         "down": down,

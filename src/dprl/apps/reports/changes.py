@@ -35,7 +35,7 @@ from dprl._core.arrays import DIVIDED, Bools, Ints
 from dprl._core.html.catalogue import Words
 from dprl._core.inference import LEVEL, contrast_of
 from dprl._core.table import Table
-from dprl._core.words import joined, said_by, say, sentences
+from dprl._core.words import joined, said_by, say
 from dprl.errors import LogError
 from dprl.evaluation.divergence import weighed
 from dprl.evaluation.subgroups import Subgroups
@@ -43,12 +43,12 @@ from dprl.evidence.balance import Balance, Compared, ComparedChange, comparable
 from dprl.evidence.behavior import Behavior
 from dprl.evidence.decision_points import TOLERANCE
 from dprl.evidence.propensity import EQUAL
-from dprl.logs.censoring import from_cut_on, treat_cut
+from dprl.logs.censoring import Reads, from_cut_on
 from dprl.logs.log import CUT, Label, Log
 from dprl.logs.outcome import UNDECLARED, Outcome
-from dprl.logs.overlap import cannot_tell, seen
+from dprl.logs.overlap import cannot_tell
 from dprl.logs.returns import returns
-from dprl.logs.source import DROPS, UNRELATED, WEIGHED, check_claim
+from dprl.logs.source import DROPS, UNRELATED, WEIGHED
 from dprl.policies.explain import (
     change_rows,
     change_words,
@@ -57,13 +57,14 @@ from dprl.policies.explain import (
     why_silent,
     window_words,
 )
-from dprl.policies.familiar import check_familiar, like_policy
+from dprl.policies.held_out import HeldOut
 from dprl.policies.protocol import Decisions, DeferringPolicy, Kind
 from dprl.policies.regions import Region, Situation, in_regions
 from dprl.policies.rules.policy import RulePolicy
-from dprl.policies.rules.text import RuleRecord, not_issued, record_of, rules_of
+from dprl.policies.rules.text import RuleRecord, not_issued, record_of, rules_of, where
 from dprl.policies.rules.tree import Picture, picture_of
 from dprl.policies.spaces import FeatureSpace
+from dprl.policies.table import state_head
 
 # --- Change: one thing that a policy would do differently, with its evidence and past cases
 
@@ -244,6 +245,34 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """All situations in which a policy suggests one action, taken together.
+
+    Attributes:
+        situations: Where, in words, the surest first.
+        suggested: What is suggested: an action, or "not" an action.
+        usual: What is usually done there instead; several where situations differ in it.
+        changes: Keys of the changes; empty where the usual action is to be taken always.
+        share: Share of the log's decisions there at which it is done already.
+        check: What the log says of all of them together, situation by situation.
+        compared: Number of situations that have cases on both sides, which the check is about.
+    """
+
+    situations: tuple[str, ...]
+    suggested: Label
+    usual: tuple[Label, ...]
+    changes: tuple[str, ...]
+    share: float
+    check: Check
+    compared: int
+
+    @property
+    def always(self) -> bool:
+        """Whether it is what is usually done, to be done always."""
+        return not self.changes
+
+
+@dataclass(frozen=True)
 class Case:
     """One past step in a situation.
 
@@ -395,6 +424,8 @@ class Described:
         balance: Whether those who took the suggestions differ from the others in columns that are
             not in the state; None where the log has no such columns.
         compared: Key of a change → the same for this change alone.
+        claims: The same changes by what they suggest, and what is to be done always; the surest
+            first.
         changed_at: bool (N,), the log's steps at which the policy makes a change.
         took_at: bool (N,), the log's steps at which what the policy says was done.
         subgroups: What the policy is worth for whom; None where nobody asked.
@@ -416,6 +447,7 @@ class Described:
     scattered: tuple[tuple[Label, Label, int], ...]
     balance: Balance | None
     compared: Mapping[str, ComparedChange]
+    claims: tuple[Claim, ...]
     _rows: Mapping[str, Ints] = field(repr=False)
     _G: NDArray[np.float64] = field(repr=False)
     changed_at: NDArray[np.bool_] = field(repr=False)
@@ -463,8 +495,10 @@ class Described:
         return rules_of(self.policy)
 
     def tree(self, t: Words) -> Picture | None:
-        """The tree of its rules in a language, ready to be drawn; None where there is no tree."""
-        return None if self.rules is None or not self.rules.rules else picture_of(self.rules, t)
+        """The tree of its rules in a language, without numbers; None where there is no tree."""
+        if self.rules is None or not self.rules.rules:
+            return None
+        return picture_of(self.rules, t, numbers=False)
 
     @property
     def not_issued(self) -> Table | None:
@@ -543,26 +577,17 @@ def first_rows(log: Log, rows: Ints) -> Ints:
 
 def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     """The changes `policy` makes, in words, and what `log` says about each."""
-    log = like_policy(policy, log)
-    shared, strange = seen(policy.provenance, log), check_familiar(policy, log)
-    gamma = float(policy.parameters.get("gamma", 1.0))
+    own = policy.parameters
+    # Where cut ones are left out: the same episodes as in `evaluate`, which reads rewards.
+    reads: Reads = "rewards" if own.get("cut") in DROPS else "returns"
+    held = HeldOut.meet(policy, log, gamma=own.get("gamma", 1.0), allow_seen=True, reads=reads)
+    log, gamma, cut = held.log, held.gamma, held.cut
     ended = dict(zip(log.episodes, log.ended.tolist(), strict=True))
-    cut = policy.parameters.get("cut")
-    check_claim(cut, log, "an interval")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        near = policy.bootstrap_neighbors()
-        # Where cut ones are left out: the same episodes as in `evaluate`, which reads rewards.
-        settled = treat_cut(log, gamma, cut, near, reads="rewards" if cut in DROPS else "returns")
-    settled = settled.gathered()  # a group's first decision is the first in time
-    notes = [*strange, *(said_by(w) for w in caught)]
-    if cannot_tell(policy.provenance):
-        notes.append(
-            sentences(
-                joined("", (cannot_tell(policy.provenance), ".")),
-                say("If it has, all of this flatters it."),
-            )
-        )
+        settled = held.treated
+    notes = [*held.strange, *(said_by(w) for w in caught)]
+    notes += held.untold(say("If it has, all of this flatters it."))
     if policy.terms.credit is not None:
         notes += policy.stated
     notes += [words] if (words := window_words(log.follow_up)) else []
@@ -622,6 +647,9 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     n = max(settled.n_steps, 1)
     compared = compare(settled, changes, rows, named, changed)
     alone = () if compared is None else compared.changes
+    told = _always(policy, settled, here, row, ruled)
+    told = [one for one in told if one[3] < (1.0 - HARDLY if changes else 1.0)]
+    places = [(changes[i].situation, changes[i], rows[i]) for i in order]
     return Described(
         policy=policy,
         log=replace(settled, ended=marks),
@@ -630,7 +658,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         left_out=left_out,
         dropped=log.dropped,
         after_cut=len(late),
-        seen=shared,
+        seen=held.seen,
         notes=tuple(notes),
         changes=tuple(changes[i] for i in order),
         steps={
@@ -643,6 +671,13 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         scattered=scattered(policy, here, situations),
         balance=compared,
         compared={changes[one.number].key: one for one in alone},
+        claims=(
+            *_together(settled, places, G),
+            *(
+                _claim(settled, [words], action, [outside_of(settled, late, at)], G, share)
+                for words, action, at, share in told
+            ),
+        ),
         divided=float((changed & here.divided[row]).sum()) / n,
         changed_at=changed,
         took_at=done,
@@ -650,6 +685,122 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         # Weights are for means; a single case is shown with what was seen of it.
         _G=log.outcome.shown(returns(log, gamma)) if cut == "ipcw" else G,
     )
+
+
+HARDLY = 0.1
+"""A usual action that would be done in fewer more of the decisions is not told beside changes."""
+
+
+def _together(
+    log: Log, places: Sequence[tuple[str, Change, Ints]], G: NDArray[np.float64]
+) -> list[Claim]:
+    """The changes (words, change, steps) by what they suggest, in the order of the first."""
+    grouped: dict[Label, list[tuple[str, Change, Ints]]] = {}
+    for place in places:
+        grouped.setdefault(place[1].suggested, []).append(place)
+    claims = []
+    for suggested, own in grouped.items():
+        first = own[0][1]
+        one = _claim(
+            log,
+            [words for words, _, _ in own],
+            suggested if first.avoid is None else first.avoid,
+            [rows for _, _, rows in own],
+            G,
+            avoid=first.avoid is not None,
+        )
+        usual = tuple(dict.fromkeys(change.usual for _, change, _ in own))
+        keys = tuple(change.key for _, change, _ in own)
+        check = first.check if len(own) == 1 else one.check
+        claims.append(replace(one, suggested=suggested, usual=usual, changes=keys, check=check))
+    return claims
+
+
+def _claim(
+    log: Log, words: Sequence[str], action: Label, places: Sequence[Ints],
+    G: NDArray[np.float64], share: float = 0.0, avoid: bool = False,
+) -> Claim:  # fmt: skip
+    """An action in some situations, and what a log says of all of them together."""
+    stratum = np.full(log.n_steps, -1)
+    for k, rows in enumerate(places):
+        stratum[rows] = k
+    check, compared = pooled_check(log, stratum, action, G, avoid)
+    return Claim(tuple(words), action, (), (), share, replace(check, outcome=log.outcome), compared)
+
+
+def pooled_check(
+    log: Log, stratum: Ints, named: Label, G: NDArray[np.float64], avoid: bool = False
+) -> tuple[Check, int]:
+    """What happened with one suggestion in several situations: one claim, not one for each.
+
+    From every episode (group) its first step in any of them. Those who followed are compared with
+    those who did not in the same situation, and the differences are added by how often it is met:
+    A = ∑_k (n_k / n) A_k. Its interval is made of theirs (MOVER; Zou and Donner, 2008): no group is
+    in two of them, so the squares of their half-lengths add up. A situation with cases on one side
+    alone, or in which all returns are equal, says nothing and is left out.
+
+    Args:
+        log: The log.
+        stratum: int (N,), the number of the situation that each step is in; -1: in none.
+        named: The action.
+        G: float64 (N,), the return from each step on.
+        avoid: Whether it is to be avoided. Default False.
+
+    Returns:
+        The check, and the number of situations that it is about.
+    """
+    every = first_rows(log, np.flatnonzero(stratum >= 0))
+    code = log.actions.index(named) if named in log.actions else -1
+    took = (log.action[every] == code) != avoid
+    recorded = log.propensity is not None and bool(np.ptp(log.propensity[every][took]) > EQUAL)
+    if recorded and (not avoid or log.n_actions == 2):
+        return _check(log, every, named, G, avoid), len(set(stratum[every].tolist()))
+    parts: list[tuple[float, ...]] = []
+    counts, sums = np.zeros(2, np.int64), np.zeros(2)
+    for k in np.unique(stratum[every]):
+        here = stratum[every] == k
+        x, y = G[every[here & took]], G[every[here & ~took]]
+        ends = contrast_of(x, y)
+        if not np.isfinite(ends).all():
+            continue
+        met = len(x) + len(y)
+        parts.append((met, *(len(y) / met * v for v in (float(x.mean() - y.mean()), *ends))))
+        counts += (len(x), len(y))
+        sums += (met * x.mean(), met * y.mean())  # both sides as if they had met all of them
+    if not parts:
+        return _check(log, every, named, G, avoid), 0
+    n, d, low, high = np.array(parts).T
+    weight = n / n.sum()
+    middle = float(weight @ d)
+    down, up = (float(np.sqrt(((weight * (d - end)) ** 2).sum())) for end in (low, high))
+    got, got_others = (float(v) for v in sums / n.sum())
+    took_, others = (int(v) for v in counts)
+    return Check(took_, others, got, got_others, middle, middle - down, middle + up), len(parts)
+
+
+def _always(
+    policy: DeferringPolicy, log: Log, here: Decisions, row: Ints, ruled: RulePolicy | None
+) -> list[tuple[str, Label, Ints, float]]:
+    """Where the usual action is to be taken always: words, action, the log's steps, its share.
+
+    The least usual first. Policies that answer from the points around a state have no such places.
+    """
+    if ruled is not None:
+        own, at = ruled.decisions, ruled.rule_of(ruled.space.of_log(log)[0])
+        words = [where(ruled, r) for r in range(len(ruled.rules))]
+    elif not policy.space.feature_names:
+        own, at = here, row
+        words = [f"{state_head(policy)}{label}" for label in here.states]
+    else:
+        return []
+    found = []
+    for s in np.flatnonzero(own.kind == Kind.CONFIRM).tolist():
+        rows = np.flatnonzero(at == s)
+        action = own.actions[own.choice[s]]
+        if len(rows) and action in log.actions:
+            share = float((log.action[rows] == log.actions.index(action)).mean())
+            found.append((words[s], action, rows, share))
+    return sorted(found, key=lambda one: one[3])
 
 
 def _place(change: Change) -> tuple[float, int]:

@@ -131,7 +131,7 @@ class Rules:
         cuts: The most cuts of a feature that are tried, at quantiles, 1 to 32. Default 16.
         folds: Folds of the cross-fitted models, at least 2. Default 4.
         cut: What to do with cut episodes: "drop-unrelated" (which declares that whether an episode
-            was cut depends neither on its length nor on its outcome), "terminal", or, with lam=1,
+            was cut depends neither on its length nor on its outcome), "terminal", or, with `lam=1`,
             "ipcw" (weights by the chance to be followed so far). Default None: as "terminal",
             with a CutWarning.
         seed: Seed of the halves, the folds, the models and the multipliers. Default 0.
@@ -373,7 +373,7 @@ class Work:
             actions=self.log.actions,
             parameters=learner.settings(),
             provenance=provenance_of(
-                log, self.log, notes=_notes(learner, best, everyone, log.outcome),
+                log, self.log, notes=_notes(learner, best, everyone, log),
                 ranges=_ranges(self.log), rules=facts, probabilities=everyone.source,
                 quantiles=feature_quantiles(self.log),
             ),
@@ -509,8 +509,9 @@ class Work:
         return _Division(EVERYONE, search, [], claims, doubted, len(proposals))
 
 
-def _notes(learner: Rules, best: _Division, nuisances: Nuisances, outcome: Outcome) -> list[str]:
+def _notes(learner: Rules, best: _Division, nuisances: Nuisances, log: Log) -> list[str]:
     """What must be known about the rules, in sentences."""
+    outcome = log.outcome
     claims, search = best.claims, best.search
     notes = [
         say("The same action for everyone needs no proposal: all groups certified it.")
@@ -560,14 +561,22 @@ def _notes(learner: Rules, best: _Division, nuisances: Nuisances, outcome: Outco
             )
         )
     if claims.issued:
-        notes.append(_followed(claims.whole, outcome))
+        notes.append(_followed(claims.whole, outcome, log.n_steps > log.n_episodes))
     elif claims.passed:
         notes.append(_only_alone(claims, outcome))
     return [*notes, *nuisances.notes]
 
 
-def _followed(whole: dict[str, Any], outcome: Outcome) -> str:
-    """How much would change, and whether anybody did what all rules together say."""
+def _followed(whole: dict[str, Any], outcome: Outcome, several: bool) -> str:
+    """How much would change, and whether anybody did what all rules together say.
+
+    Args:
+        whole: What is on record of the rules together.
+        outcome: What is measured.
+        several: Whether an episode may have several decisions.
+    """
+    if not several:
+        return say("The rules would change {p:.0f} % of the decisions.", p=100 * whole["changed"])
     return sentences(
         say(
             "The rules would change {p:.0f} % of the decisions; if each change brought what it "

@@ -928,7 +928,7 @@ class RulePolicy(Stored):
         return pages.snippet(
             "rules",
             bands=rule_words.bands(self),
-            tree=picture_of(self) if self.rules else None,
+            tree=picture_of(self, numbers=False) if self.rules else None,
             steps=steps_of(self.summary()),
             stated=self.stated,
         )

@@ -161,9 +161,20 @@ def _brought(policy: RulePolicy, rule: Rule) -> str:
                 low=outcome.shown(down(low)),
             )
         )
-    if rule.facts.get("gamma_star") is not None:
+    if rule.facts.get("gamma_star") is not None and not by_lot(policy):
         parts.append(joined("", ("Γ* = ", gamma_words(rule.facts["gamma_star"]))))
     return joined("; ", (part for part in parts if part))
+
+
+def by_lot(policy: RulePolicy) -> bool:
+    """Whether all actions of the training log were given with known chances: nothing is hidden."""
+    return policy.provenance.get("probabilities") == "known"
+
+
+def one_decision(policy: RulePolicy) -> bool:
+    """Whether every episode of the training log has one decision, so that none follows."""
+    made = policy.provenance
+    return made.get("steps") is not None and made.get("steps") == made.get("episodes")
 
 
 def record(policy: RulePolicy, rule: Rule) -> str:
@@ -413,16 +424,24 @@ def _of_the_whole(policy: RulePolicy) -> str:
     if not isinstance(gain, int | float) or not isinstance(low, int | float) or low <= 0:
         return ""
     outcome = policy.terms.measured
+    numbers = {
+        "at_least": outcome.at_least, "low": outcome.shown(low), "gain": outcome.shown(gain)
+    }  # fmt: skip
+    alone = one_decision(policy)
     return sentences(
         say(
+            "following these rules brings {at_least} {low:+.3g} over usual practice "
+            "({gain:+.3g} as estimated).",
+            **numbers,
+        )
+        if alone
+        else say(
             "following these rules at every decision brings {at_least} {low:+.3g} an episode over "
             "usual practice ({gain:+.3g} as estimated).",
-            at_least=outcome.at_least,
-            low=outcome.shown(low),
-            gain=outcome.shown(gain),
+            **numbers,
         ),
         ""
-        if whole.get("exact")
+        if whole.get("exact") or alone
         else say(
             "Too few followed all of them to the end, so this supposes that what follows depends "
             "on the features, the step and how often the suggestions were taken before."
@@ -450,6 +469,13 @@ def _each(policy: RulePolicy, covered: Sequence[int], delta: float, beside: bool
         )
         text = (
             say(
+                "The suggestion of {which} brought {more} than doing otherwise did, on average "
+                "where the rule holds.",
+                which=which,
+                more=more,
+            )
+            if beside and one_decision(policy)
+            else say(
                 "By itself (one decision, usual practice otherwise), the suggestion of {which} "
                 "brought {more} than doing otherwise did, on average over the decisions where the "
                 "rule holds.",

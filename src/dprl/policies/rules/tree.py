@@ -109,12 +109,13 @@ class Picture:
     words: str
 
 
-def picture_of(policy: RulePolicy, t: Words | None = None) -> Picture | None:
+def picture_of(policy: RulePolicy, t: Words | None = None, numbers: bool = True) -> Picture | None:
     """The tree of a policy, ready to be drawn; None where its rules are no tree.
 
     Args:
         policy: The policy.
         t: The words of a language. Default None: English.
+        numbers: Whether leaves say what their suggestion brought over doing otherwise.
     """
     t = t or speak("en")
     root = tree_of(policy)
@@ -131,7 +132,8 @@ def picture_of(policy: RulePolicy, t: Words | None = None) -> Picture | None:
         if node.question is None or node.yes is None or node.no is None:
             row = float(rows)
             rows += 1
-            boxes.append({"column": column, "row": row, **_leaf(policy, node.rule, suggested, t)})
+            leaf = _leaf(policy, node.rule, suggested, t, numbers)
+            boxes.append({"column": column, "row": row, **leaf})
             return row
         ends = [place(side, column + 1) for side in (node.yes, node.no)]
         row = sum(ends) / 2
@@ -146,14 +148,17 @@ def picture_of(policy: RulePolicy, t: Words | None = None) -> Picture | None:
         return row
 
     place(root, 0)
-    return Picture(deepest + 1, rows, tuple(boxes), tuple(edges), _spoken(policy, root, t))
+    words = _spoken(policy, root, t, numbers)
+    return Picture(deepest + 1, rows, tuple(boxes), tuple(edges), words)
 
 
 def _asked(policy: RulePolicy, question: Condition, t: Words) -> str:
     return f"{t.part(question.words)}?"
 
 
-def _leaf(policy: RulePolicy, r: int, suggested: Sequence[Any], t: Words) -> dict[str, Any]:
+def _leaf(
+    policy: RulePolicy, r: int, suggested: Sequence[Any], t: Words, numbers: bool
+) -> dict[str, Any]:
     """What the box of a leaf says."""
     rule = None if r < 0 else policy.rules[r]
     if rule is None or rule.silent:
@@ -165,7 +170,7 @@ def _leaf(policy: RulePolicy, r: int, suggested: Sequence[Any], t: Words) -> dic
     lines = _wrapped(words, LINES - 1)
     facts = shown(policy, rule)
     advantage, low, high = (facts.get(name) for name in ("advantage", "low", "high"))
-    if advantage is not None:
+    if advantage is not None and numbers:
         ends = ""
         if low is not None and high is not None:
             low, high = t.write(low, "+.2g"), t.write(high, "+.2g")
@@ -184,11 +189,12 @@ def _wrapped(text: str, most: int = LINES) -> tuple[str, ...]:
     return tuple(lines) or ("…",)
 
 
-def _spoken(policy: RulePolicy, node: TreeNode, t: Words) -> str:
+def _spoken(policy: RulePolicy, node: TreeNode, t: Words, numbers: bool) -> str:
     """The tree below a node in words."""
     if node.question is None or node.yes is None or node.no is None:
-        return str(_leaf(policy, node.rule, [r.suggested for r in policy.rules], t)["words"])
-    yes, no = (_spoken(policy, side, t) for side in (node.yes, node.no))
+        suggested = [r.suggested for r in policy.rules]
+        return str(_leaf(policy, node.rule, suggested, t, numbers)["words"])
+    yes, no = (_spoken(policy, side, t, numbers) for side in (node.yes, node.no))
     return t.plain(
         "{question} Yes: {yes}; no: {no}", question=_asked(policy, node.question, t), yes=yes, no=no
     )

@@ -108,6 +108,8 @@ findings: $(STAMP)-bench
 	  from=$(MADE)/$$name/$$file; to=docs/findings/$$name-$(SEED)-$$file; \
 	  case $$file in page.md|figure.png) to=docs/findings/$$name-$(SEED).$${file##*.};; esac; \
 	  if test -f $$from; then cp $$from $$to; fi; done; done
+	@$(BIN)/python -c "import sys; from PIL import Image; \
+	  [Image.open(f).convert('RGB').quantize(128).save(f, optimize=True) for f in sys.argv[1:]]" docs/findings/*-$(SEED).png
 
 docs: $(STAMP)-docs
 	@$(BIN)/sphinx-build -W -q -b html docs docs/_build/html

@@ -26,7 +26,7 @@ import numpy as np
 import dprl
 from dprl._core.cluster import connect
 from dprl.evidence.neighbors import Engine, Points
-from dprl.evidence.neighbors.engines import SpreadEngine
+from dprl.evidence.neighbors.engine import SpreadEngine
 from dprl.logs.parts import ROOM, in_turn, parts_of
 from out_of_core import ACTIONS, LENGTH, STATES, write_log
 

@@ -8,13 +8,11 @@ exact values. Written is the share of the way from usual practice to the best po
 
 * random: `dprl.envs.random_mdp`; every step ends the episode with probability .05.
 * deaths: the same, but .15 of the pairs end it with probability .5, and pay nothing.
+* last states: the same, but in .2 of the states every action ends it, and each pays its own.
 * likely goals, goals: the same, but .1 of the pairs end it with probability .8 or 1, and pay 5.
 
-end, text, printed: as `DPRLDiscrete` has them. no END: *end* without the segments that reach no
-further decision point. shrunk: *end*, with the share and the reward of such segments of each pair
-moved towards those of all allowed pairs of its state, as if n_min segments of the state were added.
-fitted: the same, with as many segments as the spread of these shares within the states of the log
-asks for (moments).
+end, pooled, text, printed: as `DPRLDiscrete` has them. onward: *end* without the segments that
+reach no further decision point.
 """
 
 from __future__ import annotations
@@ -31,17 +29,19 @@ from dprl.evidence.counts import Counts, count_source
 from dprl.evidence.decision_points import allowed
 from dprl.logs.source import as_source
 from dprl.planning.iteration import policy_iteration
-from dprl.planning.semi_mdp import RULES, build_semi_mdp
+from dprl.planning.semi_mdp import build_semi_mdp
 
-RULES["no END"] = (False, True, False)
+READINGS = ("end", "onward", "text", "printed", "pooled")
 SIZES = ((100, 5), (200, 20))
 WORLDS = {
     "random": (0.0, 0.0, 0.0),
     "deaths": (0.15, 0.5, 0.0),
+    "last states": (0.2, 1.0, None),
     "likely goals": (0.1, 0.8, 5.0),
     "goals": (0.1, 1.0, 5.0),
 }
-"""World → the share of pairs that end the episode, with which probability, and what they pay."""
+"""World → the share of pairs that end the episode, with which probability, and what they pay; None:
+the share of states, whose pairs pay each their own."""
 
 
 def world(seed, share, ends, pays):
@@ -49,7 +49,11 @@ def world(seed, share, ends, pays):
     mdp = random_mdp(seed)
     if not share:
         return mdp
-    some = np.random.default_rng(seed).random(mdp.low.shape) < share
+    rng = np.random.default_rng(seed)
+    some = rng.random(mdp.low.shape) < share
+    if pays is None:
+        some[:] = rng.random((len(some), 1)) < share
+        some[0], pays = False, rng.normal(0, 3, mdp.low.shape)
     P = mdp.P.multiply(np.where(some, (1 - ends) / 0.95, 1.0).reshape(-1, 1))
     pay = np.where(some, pays, mdp.low), np.where(some, pays, mdp.high)
     mdp = replace(mdp, P=sparse.csr_array(P), low=pay[0], high=pay[1])
@@ -60,28 +64,12 @@ def world(seed, share, ends, pays):
     return replace(mdp, behavior=min(experts, key=lambda b: abs(mdp.value(b) - goal)))
 
 
-def shrunk(end, onward, k):
-    """`end` with its endings moved towards the state's, by k segments of it (None: by moments)."""
-    point = np.repeat(np.arange(len(end.points)), np.diff(end.first))
-    ended, lost = end.n - onward.n, end.n * end.R - onward.n * onward.R
-    n, e, r = (np.bincount(point, x)[point] for x in (end.n, ended, lost))
-    if k is None:
-        noise, spread = e / n * (1 - e / n), (ended / end.n - e / n) ** 2
-        beyond = (spread - noise * (1 / end.n - 1 / n)).sum()
-        k = min(noise.sum() / max(beyond, 1e-9), 1e6)
-    goes_on = np.where(onward.n > 0, 1 - (ended + k * e / n) / (end.n + k), 0.0)
-    R = goes_on * onward.R + (lost + k * r / n) / (end.n + k)
-    return replace(end, R=R, D=sparse.csr_array(onward.D.multiply(goes_on[:, None])))
-
-
 def shares(mdp, n, n_min, seed):
     """Reading → the share of the way from practice to best, from one log."""
     source = as_source(mdp.sample(n, seed=seed))
     counted = count_source(source, Counts(mdp.gamma))
     pairs = allowed(counted.evidence, n_min, contrast=False)
-    semi = {rule: build_semi_mdp(source, counted, pairs, segments=rule) for rule in RULES}
-    semi["shrunk"] = shrunk(semi["end"], semi["no END"], n_min)
-    semi["fitted"] = shrunk(semi["end"], semi["no END"], None)
+    semi = {rule: build_semi_mdp(source, counted, pairs, segments=rule) for rule in READINGS}
     usual, best = mdp.value(), mdp.value(np.eye(4)[mdp.optimal[1]])
     result = {}
     states = [mdp.states.index(s) for s in source.facts.states]

@@ -34,7 +34,7 @@ ROWS = [
 ]
 ROW = {name: i for i, name in enumerate(ROWS)}
 PACKAGES = [name for name in ROWS if (SRC / name).is_dir()]
-BELOW_ALL = {"dprl._core.lazy", "dprl._core.version"}
+BELOW_ALL = {"dprl._core.lazy"}
 """What any package may use to say which names it has."""
 MODULES = sorted(path for home in (SRC, STUDIES) for path in home.rglob("*.py"))
 

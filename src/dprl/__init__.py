@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dprl._core import __version__ as __version__
 from dprl._core.lazy import alias, attach
-from dprl._core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from dprl import atari as atari
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from dprl.errors import StateWarning as StateWarning
     from dprl.evaluation._compare import Comparison as Comparison
     from dprl.evaluation._compare import compare as compare
+    from dprl.evaluation._effects import effects as effects
     from dprl.evaluation._evaluate import evaluate as evaluate
     from dprl.evaluation._sensitivity import Sensitivity as Sensitivity
     from dprl.evaluation._sensitivity import sensitivity as sensitivity
@@ -110,6 +111,7 @@ _OTHER_NAMES = {
 alias(_OTHER_NAMES)
 _OLD_NAMES = {
     "dprl.evidence.credit": "dprl.evidence.excursions",
+    "dprl.evidence.neighbors.net": "dprl.evidence.neighbors.engine",
     "dprl.evidence.neighbors.samples": "dprl.evidence.neighbors.engine",
     "dprl.evidence.tabular": "dprl.evidence.counts",
     "dprl.learners.baselines.bc": "dprl.learners.baselines.plain",

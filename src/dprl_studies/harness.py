@@ -36,12 +36,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dprl._core import plot
+from dprl._core import __version__, plot
 from dprl._core.checks import check_number, check_seed, check_whole
 from dprl._core.cluster import connect, source_digest
 from dprl._core.disk import check_target, replacing, together
 from dprl._core.table import Table
-from dprl._core.version import __version__
 from dprl.errors import ParameterError
 from dprl.logs.reading.files import Progress
 from dprl.logs.reading.tables import Row, Rows, read_rows, write_rows

@@ -143,7 +143,7 @@ def test_no_scheduler_at_the_address():
     assert str(caught.value).startswith(
         "no Dask scheduler answers at tcp://127.0.0.1:9.\n  first: "
     )
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 50  # the usual patience is 60
 
 
 def test_dask_is_told_how_large_a_result_is():

@@ -22,7 +22,7 @@ OPTIONAL = {
     "prometheus_client", "starlette", "torch", "uvicorn",
 }  # fmt: skip
 GUARDED = {
-    "dprl/planning/_gym.py": {"gymnasium"},
+    "dprl/planning/finite_mdp.py": {"gymnasium"},
     "dprl_studies/paper/gridworld.py": {"matplotlib"},
     "dprl_studies/paper/contest.py": {"matplotlib"},
     "dprl/apps/connections.py": {"uvicorn"},

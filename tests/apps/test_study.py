@@ -72,7 +72,63 @@ def test_features_are_learned_by_rules_and_the_rule_is_the_first_sentence():
     assert "always drug, not only in 5" in finding  # half of a trial takes it: a confirmation
     assert "always drug" in result.table()["do"]
     assert result.sensitivity is None  # by lot, with known chances: nothing to doubt there
-    assert "by lot" in str(result)
+    assert "Randomised, 2,400 episodes, 2 arms against usual practice" in str(result)
+    assert "no arm is surely better" in str(result)
+
+
+def trial(seed=0, n=602, z=2.83, arms=("placebo", "drug"), labels=False):
+    """A trial in which the drug is better by exactly z of its own standard errors."""
+    rng = np.random.default_rng(seed)
+    x, drug = rng.normal(size=(n, 3)), rng.permutation(np.arange(n) % 2).astype(bool)
+    score = rng.normal(size=n)
+    score[drug] -= score[drug].mean()
+    score[~drug] -= score[~drug].mean()
+    se = np.sqrt(sum(score[at].var(ddof=1) / at.sum() for at in (drug, ~drug)))
+    states = {"state": ["all"] * n} if labels else {"state": x}
+    return dprl.from_arrays(
+        episode=range(n), action=np.where(drug, arms[1], arms[0]), reward=score + z * se * drug,
+        propensity=np.full(n, 0.5), **states,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_one_arm_of_a_trial_is_judged_by_all_patients(tmp_path, labels):
+    result = dprl.study(trial(labels=labels), tmp_path / "s", draws=50)
+    assert result.verdict == "everyone"
+    assert result.answer()[0].startswith("drug instead of placebo, for everyone: the return higher")
+    assert "No subgroup is known to differ" in str(result)
+    assert len(str(result).splitlines()) <= 8
+    policy = dprl.load(tmp_path / "s" / POLICY)
+    assert policy.act(["all"] if labels else [[0.0, 0.0, 0.0]]) == ["drug"]
+    rows = read_rows([tmp_path / "s" / ROWS])
+    names = list(zip(rows["part"], rows["item"], rows["name"], strict=True))
+    assert rows["value"][names.index(("arm", "drug", "low"))] == result.effects.rows[0]["low"]
+
+
+def test_a_trial_in_which_nothing_works_changes_nothing():
+    result = dprl.study(trial(z=0.5), draws=50)
+    assert result.verdict == "nothing"
+    assert result.answer()[0].startswith("Nothing to change is sure")
+    assert "- drug: the return +" in str(result)  # what it brought all the same, with its interval
+
+
+def test_everyone_wins_unless_a_split_earns_its_place(monkeypatch):
+    """The drug helps everybody alike; rules that leave out a few must not be the answer."""
+    log = trial(n=1_200, z=6.0)
+    few = {"conditions": [{"feature": "x0", "kind": "at most", "value": 1.5}], "suggested": "drug",
+           "facts": {"share_usual": [["drug", 0.5], ["placebo", 0.5]]}}  # fmt: skip
+
+    def split(self, learn, **more):
+        return dprl.RulePolicy(
+            states=(), actions=learn.actions, parameters=self.settings(),
+            provenance={"groups": len(learn.groups), "episodes": learn.n_episodes},
+            feature_names=learn.feature_names, rules=(few,),
+        )  # fmt: skip
+
+    monkeypatch.setattr(dprl.Rules, "fit", split)
+    result = dprl.study(log, draws=50)
+    assert result.verdict == "everyone"
+    assert [rule.conditions for rule in result.policy.rules] == [()]
 
 
 @pytest.mark.parametrize("n", [60, 400])

@@ -34,8 +34,7 @@ from dprl.certificate.gain import certified_gain, legs_of, meetings, nats_of_set
 from dprl.evidence.counts import Counts, count_source
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.excursions import excursions
-from dprl.evidence.neighbors.engine import Engine, Points
-from dprl.evidence.neighbors.net import net_size
+from dprl.evidence.neighbors.engine import Engine, Points, net_size
 from dprl.logs.returns import first_visits
 from dprl.logs.source import as_source
 from dprl.planning.finite_mdp import FiniteMDP

@@ -16,6 +16,7 @@ from dprl.certificate import approximate_gain
 from dprl.certificate.evalues import binned, differences, kl_lower, kl_upper
 from dprl.certificate.gain import estimate, nats_of_sets
 from dprl.policies.cells import CellPolicy
+from dprl.policies.held_out import HeldOut
 
 
 def ward(n, seed, gap=0.5, groups=None, spread=0.0):
@@ -217,7 +218,8 @@ def test_plug_in_gain_refuses_the_training_log():
         approximate_gain(policy, log, cut="terminal")
     with pytest.raises(dprl.PolicyError, match="of a sample of groups is also in the log"):
         approximate_gain(policy, log.split(0.9, seed=0)[0], cut="terminal")
-    assert estimate(policy, log, level=0.95, draws=5, seed=0, cut="terminal").groups == 200
+    own = HeldOut.meet(policy, log, cut="terminal", allow_seen=True, reads="transitions")
+    assert estimate(own, level=0.95, draws=5, seed=0).groups == 200
     with pytest.raises(dprl.ParameterError, match="labelled states"):
         approximate_gain(LEARNER.fit(ward(100, 0)), ward(100, 1))
     with pytest.raises(dprl.ParameterError, match="level"):

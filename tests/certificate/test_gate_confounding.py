@@ -13,7 +13,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import dprl
 from dprl._core.inference import GAMMAS
-from dprl.certificate.confounding import UnmeasuredCause
+from dprl.certificate.evalues import UnmeasuredCause
 from dprl_studies.paper.rules import stroke_trial, thinned
 from helpers.hidden_cause import HiddenCause
 

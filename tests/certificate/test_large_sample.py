@@ -199,10 +199,46 @@ def test_over_cells():
     assert gated.certificate.cells["eps_star"] > 0
 
 
+def two_arms(z, seed=0, n=602, arms=2):
+    """A trial in which the last arm is better than the first by z of their standard errors."""
+    rng = np.random.default_rng(seed)
+    arm = rng.permutation(np.arange(n) % arms)
+    y = rng.normal(size=n)
+    for a in range(arms):
+        y[arm == a] -= y[arm == a].mean()
+    last, first = arm == arms - 1, arm == 0
+    se = np.sqrt(sum(y[at].var(ddof=1) / at.sum() for at in (last, first)))
+    return dprl.from_arrays(
+        episode=range(n), state=["all"] * n, action=[f"arm{a}" for a in arm],
+        reward=y + z * se * last,
+    )  # fmt: skip
+
+
+NAMED = {"mode": "in-sample", "states": ["all"], **LARGE}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_pairs_that_were_fixed_beforehand_have_a_plain_corrected_test(seed):
+    """Two arms and z = 2.83 (two-sided p .005): the whole log tests, and nothing is halved."""
+    gated = dprl.gate(LEARNER, two_arms(2.83, seed), **NAMED)
+    assert gated.act(["all"]) == ["arm1"]
+    (row,) = gated.certificate.rows
+    assert 0.001 < row["p"] <= 0.05
+    assert gated.certificate.tested == (2,)  # arm1 and arm0: both were there to be tested
+    assert not dprl.gate(LEARNER, two_arms(1.5, seed), **NAMED).certificate.rows
+
+
+def test_what_is_tested_does_not_depend_on_returns():
+    """All arms count, also those that look worse; else the correction would be for too few."""
+    four = dprl.gate(LEARNER, two_arms(4.0, arms=4), avoid=False, **NAMED)
+    assert four.certificate.tested == (4,)
+    assert four.act(["all"]) == ["arm3"]
+
+
 def test_refusals():
     log = bandit(100, 0.2, 0)
-    with pytest.raises(dprl.ParameterError, match="worth nothing"):
-        dprl.gate(LEARNER, log, mode="in-sample", states=["s0"], **LARGE)
+    with pytest.raises(dprl.ParameterError, match="certifies with the returns that proposed"):
+        dprl.gate(LEARNER, log, mode="in-sample", **LARGE)
     with pytest.raises(dprl.ParameterError, match="'proved' or 'large-sample'"):
         dprl.gate(LEARNER, log, grade="sure")
     with pytest.raises(dprl.ParameterError, match="needs value_range"):

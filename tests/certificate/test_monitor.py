@@ -456,3 +456,24 @@ def test_the_command_line(policy, tmp_path, capsys, monkeypatch):
     elsewhere = ["monitor", "p.dprl", "week1.parquet", "--record", "other.monitor", "--json"]
     assert _run(elsewhere) == 0
     assert json.loads(capsys.readouterr().out)["record"] == "other.monitor"
+
+
+def test_what_comes_first_in_a_group_is_told_by_time_not_by_the_order_of_rows(policy):
+    def visits(*which):
+        labels = {"first": 1, "second": 0}  # the second episode of a patient stands first
+        logs = [(name, ward(100, 1, drug=0.9 if name == "first" else 0.0)) for name in which]
+        return dprl.from_arrays(**{
+            role: np.concatenate([column(log, labels[name]) for name, log in logs])
+            for role, column in {
+                "episode": lambda log, k: np.repeat(np.arange(100), 2) * 2 + k,
+                "group": lambda log, k: np.repeat(np.arange(100), 2),
+                "time": lambda log, k: np.tile([0, 1], 100) + 10 * (1 - k),
+                "state": lambda log, k: np.array(log.states)[log.state],
+                "action": lambda log, k: np.array(log.actions)[log.action],
+                "reward": lambda log, k: log.reward,
+            }.items()
+        })  # fmt: skip
+
+    found = dprl.Monitor(policy).add(visits("first", "second")).suggestions
+    assert found.columns == dprl.Monitor(policy).add(visits("first")).suggestions.columns
+    assert found.columns != dprl.Monitor(policy).add(visits("second")).suggestions.columns

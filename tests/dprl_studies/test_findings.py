@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -53,19 +54,21 @@ def test_pages_are_what_their_rows_say(name):
 
 
 @pytest.mark.parametrize(
-    "contestant",
+    ("name", "make", "contestant"),
     [
-        {"learner": "DPRL", "n_min": 2, "contrast": True},
-        {"learner": "DPRL", "n_min": 5, "contrast": False},
-        {"learner": "SPIBB", "n_min": 5, "behavior": "true"},
-        {"learner": "PQI", "n_min": 10},
+        ("gridworld", dprl.envs.soft, {"learner": "DPRL", "n_min": 2, "contrast": True}),
+        ("gridworld", dprl.envs.soft, {"learner": "DPRL", "n_min": 5, "contrast": False}),
+        ("gridworld", dprl.envs.soft, {"learner": "SPIBB", "n_min": 5, "behavior": "true"}),
+        ("gridworld", dprl.envs.soft, {"learner": "PQI", "n_min": 10}),
+        ("forest", dprl.envs.forest, {"learner": "Soft-SPIBB", "epsilon": 0.5, "behavior": "true"}),
+        ("forest", dprl.envs.forest, {"learner": "Confident", "risk": 0.01}),
     ],
-    ids=label,
 )
-def test_a_sample_of_rows_is_made_again(contestant):
-    rows = read_rows([FOUND / "gridworld-33-rows.parquet"])
-    fresh = rows_of(dprl.envs.soft(), {"n": 100, "first": 0, "last": 4, "seed": 33}, [contestant])
-    kept = (rows["problem"] == "soft") & (rows["n"] == 100) & (rows["dataset"] < 4)
+def test_a_sample_of_rows_is_made_again(name, make, contestant):
+    rows = read_rows([FOUND / f"{name}-33-rows.parquet"])
+    mdp = make()
+    fresh = rows_of(mdp, {"n": 100, "first": 0, "last": 4, "seed": 33}, [contestant])
+    kept = (rows["problem"] == mdp.name) & (rows["n"] == 100) & (rows["dataset"] < 4)
     kept &= rows["contestant"] == label(contestant)
     assert rows["value"][kept].tolist() == [row["value"] for row in fresh]
 
@@ -81,6 +84,94 @@ def test_every_row_file_says_which_code_made_it():
         settings = FOUND / f"{name}-settings.json"
         facts = json.loads(settings.read_text()) if settings.is_file() else {}
         assert facts.get("code", "–")[:8] == code, name
+
+
+TABLES = {
+    "## Risky arms": "risky_arms", "## ICU-Sepsis": "icu sepsis",
+    "**rooms**": "rooms", "**open**": "open", "**soft**": "soft", "**Forest**": "forest",
+    "**Risky arms**": "risky_arms", "**ICU-Sepsis**": "icu sepsis",
+    "**Twenty random MDPs**": "random MDPs", "**Care pathway**": "care pathway",
+}  # fmt: skip
+"""Where a table of a contest begins → its problem."""
+
+
+def contestant_of(words):
+    """The contestant that a line of a table names: "CQL, α .01" → "CQL, alpha 0.01"."""
+    words = words.replace("α ", "alpha ").replace(" (γ .99)", ", gamma 0.99")
+    words = re.sub(r"^gate, n_min 20, ", "DPRL gate, n_min 20, mode ", words)
+    return re.sub(r" \.(?=\d)", " 0.", words)
+
+
+@pytest.mark.parametrize("head", TABLES)
+def test_tables_are_of_their_rows(cells, head):
+    rest = TEXT[TEXT.index(f"\n{head}") :]
+    table = rest[rest.index("\n| |") + 1 :].split("\n\n")[0].splitlines()
+    sizes = [int(n.replace(",", "")) for n in table[0].split("|")[2:-1]]
+    assert len(table) > 5
+    for line in table[2:]:
+        name, *found = (cell.strip() for cell in line.split("|")[1:-1])
+        values = [cells[TABLES[head], n][contestant_of(name)] for n in sizes]
+        assert found == [f"{short(mean)} / {short(tail)}" for mean, tail, _ in values], name
+
+
+def test_what_was_not_made_again_has_its_commit_at_its_head():
+    lines = re.findall(r"^\| `([\w-]+)` \| [\d.]+ \| \S+ \| ([0-9a-f]{8}) of", TEXT, re.MULTILINE)
+    pages = [TEXT.replace("|", " "), *(
+        (FOUND.parent / f"{name}.md").read_text(encoding="utf-8") for name in ("atari", "hypotension")
+    )]  # fmt: skip
+    assert len(lines) > 10
+    for name, commit in lines:
+        told = sum(page.count(commit) for page in pages)
+        alike = sum(other == commit for _, other in lines)
+        assert name.endswith("-33") or told > alike, name
+
+
+def test_the_table_of_contrasts_is_of_its_rows():
+    known = {}
+    text = (FOUND / "contrasts-33-summary.csv").read_text(encoding="utf-8")
+    for line in csv.DictReader(text.splitlines()):
+        known[line["returns"], line["others"], line["n"]] = line
+    table = TEXT[TEXT.index("| returns | others |") :].split("\n\n")[0].splitlines()
+    assert len(table) == 12
+    for line in table[2:]:
+        returns, others, *found = (cell.strip() for cell in line.split("|")[1:-1])
+        cells = [known[returns, others, n] for n in ("5", "10", "20", "50")]
+        assert found == [short(float(c[key])) for key in ("coverage", "welch") for c in cells]
+    least = min(float(c["coverage"]) for c in known.values() if c["others"] == "as many")
+    assert f"all cells are {short(least)} or more" in PLAIN
+
+
+def test_claims_are_of_their_rows(cells):
+    """The numbers of the table of claims, each from its cell: mean and CVaR."""
+
+    def at(problem, n, name):
+        mean, tail, _ = cells[problem, n][name]
+        return short(mean), short(tail)
+
+    both = "{} / {}".format
+    for words in (
+        f"the same as RL: {both(*at('forest', 100, 'PQI, b 0.002'))}",
+        f"at 200 it has {both(*at('forest', 200, 'PQI, b 0.002'))}",
+        f"at 200 episodes has a CVaR of {at('forest', 200, 'DPRL contrast, n_min 20')[1]}",
+        f"falls to {both(*at('rooms', 10, 'DPRL paper, n_min 10'))} (rooms, 10",
+        f"{both(*at('rooms', 25, 'DPRL paper, n_min 20'))} (rooms, 25",
+        f"DPRL gets {both(*at('rooms', 10, 'DPRL contrast, n_min 5'))} at its best n_min",
+        "the CVaR is {} and {} with contrast, {} and {} with the paper's rule".format(
+            *(at("soft", n, f"DPRL {rule}, n_min 20")[1] for rule in ("contrast", "paper")
+              for n in (50, 100))
+        ),
+    ):  # fmt: skip
+        assert words in PLAIN, words
+    assert at("forest", 100, "PQI, b 0.002") == at("forest", 100, "RL")
+    for problem, name, n_below in (
+        ("risky_arms", "CQL, alpha 0.01", (50, 100, 200, 500, 1_000, 2_000)),
+        ("risky_arms", "CQL, alpha 0.05", (50, 100, 200)),
+        ("risky_arms", "RL", (50, 100, 200, 500, 1_000, 2_000)),
+        *((grid, f"DPRL contrast, n_min {n}", ()) for grid in ("rooms", "open")
+          for n in (10, 20, 30)),
+    ):  # fmt: skip
+        lines = {n: row[name] for (p, n), row in cells.items() if p == problem}
+        assert tuple(n for n, (_, tail, usual) in lines.items() if tail < usual - 1e-9) == n_below
 
 
 def test_near_the_best_is_counted(cells):
@@ -161,11 +252,8 @@ def test_sentences_are_of_their_cells():
     }  # fmt: skip
     names = list(dict.fromkeys(name for name, _ in cells))
     below, near, swept = sentences(cells, names, [10, 50])
-    assert below == (
-        "CVaR below usual practice, of 2 sizes: PQI, n_min 1 in 1 of 2. Never: "
-        "PQI, n_min 20; PQI, n_min 30."
-    )
-    assert near.endswith("in mean and in CVaR: PQI, n_min 1 in 1 of 2; PQI, n_min 30 in 1 of 2.")
+    assert below == ("CVaR below usual practice: in 1 of 2: PQI, n_min 1. Never: PQI, n_min 20/30.")
+    assert near.endswith("in mean and in CVaR: in 1 of 2: PQI, n_min 1/30.")
     assert swept == (
         "PQI, from n_min 1 to n_min 30: the mean is lower in 1 and the CVaR higher in 1 of 2 sizes; "
         "n_min 20 has the family's best mean in 1 and its best CVaR in 1."
@@ -204,3 +292,18 @@ def test_what_a_larger_threshold_does():
         assert words.format(family, lower, higher, len(places)) in PLAIN
     tails = [short(at["rooms", 25, f"DPRL paper, n_min {n}"][1]) for n in (10, 20, 30)]
     assert "has a CVaR of {} at n_min 10, {} at 20 and {} at 30".format(*tails) in PLAIN
+
+
+def test_bias_and_variance_are_of_their_rows():
+    rows = read_rows([FOUND / "gridworld-33-rows.parquet"])
+    at = (rows["problem"] == "open") & (rows["n"] == 25)
+
+    def share(column, rule, n_min):
+        values = rows[column][at & (rows["contestant"] == f"DPRL {rule}, n_min {n_min}")]
+        return f"{np.nanmean(values):.2f}".replace("0.", ".", 1)
+
+    few, more = (share("careless_found", "contrast", n) for n in (1, 10))
+    assert f"cells found falls from {few} at n_min 1 to {more} at n_min 10" in PLAIN
+    good = [share("chose_better", rule, n) for rule in ("contrast", "paper") for n in (1, 10)]
+    words = "{} of the cells at n_min 1 and {} at n_min 10 with contrast, in {} and {} with"
+    assert words.format(*good) in PLAIN

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from test_experiments import TOY, running
+from waiting import until
 
 import dprl_studies.commands
 import dprl_studies.paper
@@ -32,7 +33,7 @@ def settings(quick, seed):
 
 def run(setting):
     if setting["k"] >= 2:
-        time.sleep(60)
+        time.sleep(1000)
     return [{"k": setting["k"]}]
 
 SLOW = Experiment("slow", "Does it stop?", settings, run, Table, None)
@@ -198,20 +199,13 @@ def test_ctrl_c_is_heard_at_once(tmp_path, to_all, workers):
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     parts = tmp_path / "out" / "slow" / "parts"
-    until = time.monotonic() + 60
     while len(list(parts.glob("*.parquet"))) < 2:
         assert process.poll() is None
-        assert time.monotonic() < until
         time.sleep(0.05)
     time.sleep(0.5)
     children = {pid for pid, parent in running().items() if parent == process.pid}
-    began = time.monotonic()
     (os.killpg if to_all else os.kill)(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=50)
-    assert time.monotonic() - began < 4
+    _, err = process.communicate()  # which ends long before a task does
     assert (process.returncode, err) == (130, "stopped.\n")
-    until = time.monotonic() + 5
-    while children & set(running()):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    until(lambda: not children & set(running()))
     assert sorted(read_rows(sorted(parts.glob("*.parquet")))["k"]) == [0, 1]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import dprl
+from dprl.envs import hard
 from dprl.evaluation import values as _values
 from dprl.evidence import behavior as practice
 from dprl.evidence import nuisances as _contest
@@ -145,3 +147,24 @@ def test_features_may_be_missing():
     table = Behavior.fit(holes).table
     assert np.isfinite(table).all()
     np.testing.assert_allclose(table.sum(axis=1), 1)
+
+
+def test_errors_that_go_with_outcomes_leave_no_interval():
+    """Where the policy acts; elsewhere, and where errors go with nothing, nothing changes."""
+    log = hard.null("linear", "weak").sample(500, seed=0)
+    policy = dprl.RulePolicy(
+        states=(), actions=log.actions, parameters={"gamma": 1.0}, provenance={},
+        feature_names=log.feature_names,
+        rules=({"conditions": [{"feature": log.feature_names[0], "kind": "above", "value": 0.0}],
+                "suggested": "treat"},),
+    )  # fmt: skip
+    fitted = Behavior.fit(log)
+    here = np.asarray(log.features)[:, 0] > 0
+    for at, refuted in ((here, True), (~here, False)):
+        behavior = replace(fitted, foretold=np.where(at, log.action, 0.0))
+        found = dprl.evaluate(policy, log, behavior=behavior, draws=50)
+        bounds = dprl.sensitivity(policy, log, behavior=behavior, draws=50, yardstick=False)
+        assert found.facts["refuted"] == refuted
+        assert any("cannot tell" in words for words in found.warnings) == refuted
+        assert np.isnan(found.rows[found.headline]["difference_low"]) == refuted
+        assert (bounds.facts["unsure"] == "refuted") == refuted

@@ -11,8 +11,7 @@ import pytest
 import dprl
 from dprl.errors import ParameterError, PolicyError
 from dprl.evaluation._sweep import RULES
-from dprl.evidence.neighbors.engine import Engine
-from dprl.evidence.neighbors.engines import Remembering
+from dprl.evidence.neighbors.engine import Engine, Remembering
 from dprl.learners import continuous
 from dprl.learners import discrete as learn
 from dprl.logs.overlap import shared, sketch

@@ -14,6 +14,7 @@ import dprl
 from conftest import random_episodes, to_log
 from dprl.evidence.counts import count, evidence
 from dprl.evidence.decision_points import allowed
+from dprl.planning.semi_mdp import pool_ends
 
 GAMMAS = (0.5, 0.9, 0.99)
 
@@ -109,9 +110,26 @@ def test_semi_mdp_of_first_visits(seed, rule):
     assert (semi.n <= known.n_pair[semi.points.repeat(np.diff(semi.first)), semi.action]).all()
 
 
-@pytest.mark.parametrize("rule", ["text", "printed"])
+@pytest.mark.parametrize("visits", ["first", "all"])
+@pytest.mark.parametrize("seed", range(40))
+def test_semi_mdp_with_endings_pooled(seed, visits):
+    episodes, gamma, n_min, contrast = case(seed)
+    log = to_log(episodes)
+    known, occurrences = count(log, gamma, visits=visits, threads=1 + seed % 3)
+    pairs = allowed(known, n_min, contrast=contrast)
+    end, onward = (semi_of(log, known, occurrences, pairs, rule) for rule in ("end", "onward"))
+    semi = pool_ends(end, onward)
+    slow = reference.allowed(reference.evidence(episodes, gamma, visits), n_min, contrast)
+    R, D = reference.pooled_semi_mdp(episodes, gamma, slow, visits)
+    rows = [(s, a) for s in sorted(slow) for a in slow[s]]
+    assert semi.R.tolist() == pytest.approx([R[pair] for pair in rows], abs=1e-10)
+    expected = [[D[pair].get(t, 0.0) for t in sorted(slow)] for pair in rows]
+    assert semi.D.toarray().ravel() == pytest.approx(np.ravel(expected), abs=1e-12)
+
+
+@pytest.mark.parametrize("rule", ["pooled", "text", "printed"])
 @pytest.mark.parametrize("seed", range(60))
-def test_whole_fit_of_first_visits(seed, rule):
+def test_whole_fit_of_other_readings(seed, rule):
     episodes, gamma, n_min, contrast = case(seed)
     log = to_log(episodes)
     learner = dprl.DPRLDiscrete(n_min=n_min, gamma=gamma, contrast=contrast, segments=rule)

@@ -8,6 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from test_shapes_of_practice import null_log
 
 import dprl
+from dprl.envs import hard
 from dprl.evidence.nuisances import fit_nuisances
 from dprl.evidence.score_test import DRAWS, LEVEL, Shapes, pursued, score_test, values_of
 from dprl.policies.rules.text import not_issued
@@ -89,6 +90,25 @@ def test_right_probabilities_are_refuted_at_the_level_and_wrong_ones_always():
     assert refuted["wrong"] >= 55
 
 
+def test_what_outcomes_go_with_refutes_what_no_listed_function_sees():
+    refuted = {"right": 0, "wrong": 0, "blind": 0}
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        x = random.normal(size=(400, 4))
+        four = np.sign(x.prod(axis=1))
+        p = 1 / (1 + np.exp(-four))
+        action = (random.random(400) < p).astype(int)
+        said = (four + 1.5 * random.normal(size=400))[:, None]  # a poor model of outcomes
+        shapes, half = Shapes(x[:, :1], 1), np.full(400, 0.5)
+        for name, b, aimed in (("right", p, said), ("wrong", half, said), ("blind", half, None)):
+            both = np.column_stack([1 - b, b])
+            test = score_test(shapes, x[:, :1], both, action, np.arange(400), aimed=aimed)
+            refuted[name] += test.refuted
+    assert refuted["right"] <= 13  # two tests at .05
+    assert refuted["blind"] <= 10
+    assert refuted["wrong"] >= 50
+
+
 def test_all_who_took_it_where_it_was_likely_refute_nothing():
     base = np.random.default_rng(1).normal(size=(400, 1))
     here = base[:, 0] > np.quantile(base[:, 0], 0.92)
@@ -153,3 +173,15 @@ def test_sound_logs_are_not_refuted():
         for seed in range(20)
     )
     assert refuted <= 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("shape", "strength", "steps"), [("checks", 1.2, 1), ("four", 1.2, 3)])
+def test_shapes_that_no_model_finds_are_not_claimed(shape, strength, steps):
+    """Without what outcomes go with, rules that do nothing were issued in all four of these."""
+    world = hard.null(shape, strength, steps=steps)
+    issued = sum(
+        bool(dprl.Rules(gamma=1.0, seed=seed).fit(world.sample(1_500 // steps, seed=seed)).rules)
+        for seed in range(2)
+    )
+    assert issued == 0

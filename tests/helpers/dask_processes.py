@@ -8,11 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from waiting import until
 
 ENV = {
     **os.environ,
@@ -51,7 +52,7 @@ class Processes:
             process.terminate()
         for process in [*self.workers, self.scheduler]:
             try:
-                process.wait(timeout=5)
+                process.wait(timeout=30)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -71,11 +72,12 @@ def processes(folder: Path, workers: int = 1, *more: str) -> Iterator[Processes]
     )  # fmt: skip
     here = Processes("", scheduler)
     try:
-        for _ in range(600):
+
+        def address():
             with contextlib.suppress(OSError, ValueError):
-                here.address = json.loads(file.read_text())["address"]
-                break
-            time.sleep(0.05)
+                return json.loads(file.read_text())["address"]
+
+        here.address = until(address)
         for _ in range(workers):
             here.add_worker(*more)
         yield here

@@ -163,6 +163,47 @@ def semi_mdp(
     return R, D
 
 
+def pooled_semi_mdp(
+    episodes: Sequence[Episode], gamma: float, allowed: Allowed, visits: str = "first"
+) -> tuple[dict[Pair, float], dict[Pair, NextWeights]]:
+    """R and D with the share of segments that reach END moved towards that of the state."""
+    last: dict[Pair, list[float]] = {(s, a): [] for s in allowed for a in allowed[s]}
+    on: dict[Pair, list[tuple[float, int, Label]]] = {pair: [] for pair in last}
+    for episode in episodes:
+        for t in counted([(s, a) for s, a, _ in episode], visits):
+            pair = episode[t][:2]
+            if pair not in last:
+                continue
+            later = [i for i in range(t + 1, len(episode)) if episode[i][0] in allowed]
+            stop = later[0] if later else len(episode)
+            earned = discounted_sum([r for _, _, r in episode[t:stop]], gamma)
+            if later:
+                on[pair].append((earned, stop - t, episode[stop][0]))
+            else:
+                last[pair].append(earned)
+
+    n = {pair: len(last[pair]) + len(on[pair]) for pair in last}
+    N = {s: sum(n[s, a] for a in allowed[s]) for s in allowed}
+    share = {s: sum(len(last[s, a]) for a in allowed[s]) / N[s] for s in allowed}
+    own = {pair: len(last[pair]) / n[pair] for pair in last}
+    noise = {(s, a): share[s] * (1 - share[s]) * (1 / n[s, a] - 1 / N[s]) for s, a in last}
+    between = sum((own[pair] - share[pair[0]]) ** 2 - noise[pair] for pair in last)
+    k = sum(share[s] * (1 - share[s]) for s, _ in last) / max(between, 1e-9)
+
+    R, D = {}, {}
+    for (s, a), ends in last.items():
+        goes, p = on[s, a], own[s, a]
+        if goes and (p - share[s]) ** 2 <= 4 * noise[s, a]:
+            p = (len(ends) + k * share[s]) / (n[s, a] + k)
+        known = ends or [earned for b in allowed[s] for earned in last[s, b]] or [0.0]
+        m = max(len(goes), 1)
+        R[s, a] = (1 - p) * fsum(w[0] for w in goes) / m + p * mean(known)
+        D[s, a] = {}
+        for _, steps, target in goes:
+            D[s, a][target] = D[s, a].get(target, 0.0) + (1 - p) * gamma**steps / m
+    return R, D
+
+
 def semi_mdp_of_first_visits(
     episodes: Sequence[Episode], gamma: float, allowed: Allowed, beyond: int = 0
 ) -> tuple[dict[Pair, float], dict[Pair, NextWeights], dict[Pair, int]]:
@@ -269,6 +310,8 @@ def fit(
     if plan:
         if segments == "end":
             R, D = semi_mdp(episodes, gamma, may, visits)
+        elif segments == "pooled":
+            R, D = pooled_semi_mdp(episodes, gamma, may, visits)
         else:
             R, D, _ = semi_mdp_of_first_visits(episodes, gamma, may, int(segments == "printed"))
         return policy_iteration(R, D, may, ev.Q)

@@ -21,7 +21,7 @@ import fuzz_kills
 import fuzz_policies
 import fuzz_tables
 
-from dprl._core.version import __version__
+from dprl._core import __version__
 
 Run = Callable[[int, int, Path], dict[str, Any]]
 EACH: dict[str, tuple[Run, int]] = {

@@ -10,8 +10,10 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 import zipfile
 from dataclasses import replace
+from decimal import Decimal
 from types import SimpleNamespace
 
 import duckdb
@@ -295,10 +297,12 @@ def test_other_compressions_are_refused(tmp_path, compression):
 
 def test_small_files_that_want_much_memory_are_refused(tmp_path):
     bomb = b'{"format": "dprl-policy", "x": [' + b"[]," * 5_000_000 + b"[]]}"
-    start = time.perf_counter()
+    path = packed(tmp_path / "p.dprl", bomb)
+    tracemalloc.start()
     with pytest.raises(dprl.PolicyError, match="which no policy does"):
-        dprl.load(packed(tmp_path / "p.dprl", bomb))
-    assert time.perf_counter() - start < 1
+        dprl.load(path)
+    assert tracemalloc.get_traced_memory()[1] < 20e6  # as JSON it would be 300
+    tracemalloc.stop()
 
 
 @pytest.mark.parametrize("words", [b'{"a": ' + b"9" * 5000 + b"}", b'{"format": "dprl-policy", '
@@ -412,7 +416,7 @@ def test_ctrl_c_during_an_import_waits_for_its_end(tmp_path):
         signal.signal(signal.SIGINT, _stop)
         import module
         try:
-            time.sleep(10)
+            time.sleep(1000)
         except KeyboardInterrupt:
             print("stopped", module.whole)
     """
@@ -421,7 +425,6 @@ def test_ctrl_c_during_an_import_waits_for_its_end(tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
         check=True,
     )
     assert (run.stdout, run.stderr) == ("stopped True\n", "")
@@ -444,7 +447,7 @@ def test_ctrl_c_while_reading(tmp_path):
         )  # fmt: skip
         time.sleep(wait)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate()
         ends.append(process.returncode)
         if process.returncode:  # else it had finished before
             assert (process.returncode, err.splitlines()[-1]) == (130, "stopped."), err
@@ -758,3 +761,93 @@ def test_no_window_is_advised_where_all_episodes_have_one_row():
     twice.loc[::2, "d"] = None
     found = {f.rule: f for f in dprl.check(twice, **C, ended="d").findings}
     assert "follow_up" in found["cut_episodes"].do
+
+
+def labelled(n=400):
+    """Decisions in three situations called 0, 1 and 2; doing 1 helps in 0."""
+    rng = np.random.default_rng(0)
+    state, action = rng.integers(0, 3, n), rng.integers(0, 2, n)
+    reward = np.round(rng.normal(size=n) + np.where((state == 0) & (action == 1), 3.0, 0.0), 3)
+    return pd.DataFrame({"e": np.arange(n), "s": state, "a": action, "r": reward})
+
+
+def test_labels_of_a_policy_are_known_as_pandas_writes_them_beside_a_gap(tmp_path):
+    """With one label of text, "0" is text: a table of "0.0" was deferred from first to last row."""
+    table = labelled()
+    table["s"] = table["s"].astype(str).where(table.index > 30, "other")
+    policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(dprl.from_frame(table, **C))
+    assert policy.states == ("0", "1", "2", "other")
+    assert policy.act(["0.0", "other", "00", "0.5", "9.0"]) == policy.act(["0", "other", *"xxx"])
+    assert policy.act("0.0") == policy.act("0") == 1
+    assert policy.act("00") is dprl.DEFER
+
+
+@pytest.mark.parametrize("own", [["0", "1", "2"], ["0", "1", "high"]])
+def test_a_category_of_numbers_is_known_as_pandas_writes_it(own):
+    table = labelled().assign(x=0.5)
+    table["s"] = np.array(own)[table["s"]]
+    columns = {**C, "state": ["s", "x"], "categorical": ["s"]}
+    logged = dprl.from_frame(table, **columns)
+    policy = dprl.Rules(gamma=1.0, depth=1, splits=1, lam=1.0, seed=0).fit(logged)
+    wanted = policy.act({"s": "0", "x": 0.5})
+    assert wanted == 1
+    assert policy.act({"s": "0.0", "x": 0.5}) == policy.act({"s": Decimal(0), "x": 0.5}) == wanted
+    other = table.assign(s=table["s"].replace({"0": "0.0", "1": "1.0"}), e=table["e"] + 1_000)
+    log = dprl.from_frame(other.assign(r=other["r"] + 0.5), **columns)
+    assert policy.act(other[["s", "x"]]) == policy.act(table[["s", "x"]])
+    changed = [dprl.evaluate(policy, x, allow_seen=True).facts["reached"] for x in (log, logged)]
+    assert changed[0] == changed[1] > 0
+
+
+def test_whole_numbers_as_r_writes_them(tmp_path):
+    """R writes 100000 as 1e+05 where the column is numeric, and as 100000 where it is not."""
+    (tmp_path / "a.csv").write_text("e,t,s,a,r\n99999,1,x,0,1\n1e+05,1,x,0,1\n1.2e+05,1,x,0,1\n")
+    (tmp_path / "b.csv").write_text("e,t,s,a,r\n99999,2,x,0,1\n100000,2,x,0,1\n120000,2,x,1,1\n")
+    log = dprl.read([tmp_path / "a.csv", tmp_path / "b.csv"], time="t", **C)
+    assert log.episodes == (99_999, 100_000, 120_000)
+
+
+@pytest.mark.parametrize("number", ["9007199254740992.0", "1.2345678901234568e+16"])
+def test_rounded_numbers_are_no_labels(tmp_path, number):
+    """Beside a gap pandas makes doubles of whole numbers: from 2**53 on two patients were one."""
+    path = tmp_path / "a.csv"
+    path.write_text(f"e,s,a,r\n7.0,x,0,1\n{number},x,1,1\n")
+    with pytest.raises(dprl.LogError, match="too large to be told from its neighbours") as error:
+        dprl.read(path, **C)
+    assert len(str(error.value).splitlines()) == 3
+    path.write_text(f"e,s,a,r\nA7,x,0,1\n{number},x,1,1\n")  # labels of text
+    assert dprl.read(path, **C).n_episodes == 2
+
+
+@pytest.mark.parametrize(
+    ("short", "kind"),
+    [("float32", "category"), ("float32", "dictionary"), ("float16", "dictionary")],
+)
+def test_short_floats_in_a_dictionary_are_the_decimals_they_were_written_as(short, kind):
+    """A dose of 0.1 lay above the edge 0.1."""
+    pa = pytest.importorskip("pyarrow")
+    doses = np.array([0.0, 0.1, 0.2, 0.3, 2.2] * 3, short)
+    columns = frame(a=np.arange(15), s=["x"] * 15)
+    if kind == "category":
+        table = pd.DataFrame(columns).assign(a=pd.Series(doses).astype("category"))
+    else:
+        coded = pa.array([*range(5)] * 3, pa.int8())
+        table = pa.table(
+            {**columns, "a": pa.DictionaryArray.from_arrays(coded, pa.array(doses[:5]))}
+        )
+    log = dprl.from_frame(table, action_bins=[0.1, 0.3], **C)
+    assert np.bincount(log.action).tolist() == [6, 6, 3]
+
+
+def test_decimals_are_labels_where_they_are_whole():
+    """Warehouses give identifiers as decimals: numbers to read, a traceback to act."""
+    table = labelled()
+    exact = table.assign(e=table["e"].map(Decimal), s=table["s"].map(lambda x: Decimal(f"{x}.00")))
+    log = dprl.from_frame(exact, **C)
+    assert log.digest() == dprl.from_frame(table, **C).digest()
+    policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+    assert policy.act(Decimal(0)) == policy.act(0) == policy.act([Decimal(0)])[0]
+    with pytest.raises(dprl.LogError, match="fractional"):
+        dprl.from_frame(exact.assign(e=exact["e"] + Decimal("0.5")), **C)
+    with pytest.raises(dprl.LogError, match="too large"):
+        dprl.from_frame(exact.assign(e=exact["e"] + Decimal(2**63)), **C)

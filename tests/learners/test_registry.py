@@ -91,7 +91,7 @@ def test_its_options_on_the_command_line(run, firm, visits):
     code, out, _ = run("fit", "--learner", "firm", "--help")
     words = " ".join(out.replace("│", " ").split())
     assert "--least FLOAT firm: Share of episodes that must have taken it, in [0, 1)." in words
-    assert "--side CHOICE firm: Which side of least counts" in words
+    assert "--side CHOICE firm: Which side of --least counts" in words
     assert run("evaluate", "policy.dprl", visits[1], "--draws", 100)[0] == 0
     assert run("report", "policy.dprl", visits[1], "--draws", 100, "--out", "report.html")[0] == 0
     assert run("changes", "policy.dprl")[0] == 0

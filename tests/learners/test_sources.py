@@ -24,6 +24,7 @@ def test_dprl(kind, held, tmp_path):
     for cut in treatments(kind):
         for settings in (
             {},
+            {"segments": "pooled"},
             {"segments": "text"},
             {"segments": "printed"},
             {"plan": False, "visits": "all"},

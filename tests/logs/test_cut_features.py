@@ -12,8 +12,8 @@ import dprl
 from dprl import DPRLContinuous, Metric
 from dprl.apps.reports.changes import describe_changes
 from dprl.errors import CutWarning, ParameterError
-from dprl.evidence.neighbors import engines as near_module
-from dprl.evidence.neighbors.engines import near
+from dprl.evidence.neighbors import engine as near_module
+from dprl.evidence.neighbors.engine import near
 from dprl.logs.censoring import treat_cut
 from dprl.logs.log import CUT, TERMINAL
 

@@ -15,7 +15,7 @@ from dprl._core.linear import leaks, solve
 from dprl.planning.finite_mdp import FiniteMDP
 from dprl.planning.iteration import evaluate, look_ahead, policy_iteration
 from dprl.planning.model import estimate
-from dprl.planning.semi_mdp import SemiMDP
+from dprl.planning.semi_mdp import SemiMDP, pool_ends
 
 
 def semi_mdp(seed, points=4, most=3, gamma=0.95):
@@ -53,6 +53,25 @@ def test_ties_keep_the_first_action():
     )  # fmt: skip
     assert policy_iteration(semi, np.array([0.5, 0.5, 0.5])).rows.tolist() == [0]
     assert policy_iteration(semi, np.array([0.1, 0.5, 0.5])).rows.tolist() == [1]
+
+
+@pytest.mark.parametrize("n", [2, 40])
+def test_an_action_that_always_ended_keeps_that(n):
+    """Two of two may be luck, but nothing says where it would go on to; 40 of 40 are no luck."""
+
+    def semi(R, D, n):
+        return SemiMDP(
+            points=np.array([0]), labels=(0,), first=np.array([0, 2]), action=np.arange(2),
+            R=np.array(R), D=sparse.csr_array(D), n=np.array(n),
+        )  # fmt: skip
+
+    pooled = pool_ends(
+        semi([1.0, 3.0], [[0.5], [0.0]], [n, n]), semi([0, 0], [[1], [0]], [n // 2, 0])
+    )
+    assert pooled.R[1] == 3.0
+    assert pooled.D.toarray()[1] == 0.0
+    share = 10 / 14 if n == 2 else 0.5  # the other one: pooled with k = 12 where both may be luck
+    assert pooled.D.toarray()[0] == pytest.approx(1 - share)
 
 
 def test_nothing_to_plan():

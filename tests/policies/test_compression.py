@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.evidence.neighbors.engine import Engine, Points
-from dprl.evidence.neighbors.metric import Metric
-from dprl.evidence.neighbors.net import (
+from dprl.evidence.neighbors.engine import (
+    Engine,
+    Points,
     core_pairs,
     core_points,
     core_volume,
     greedy_net,
     net_size,
 )
+from dprl.evidence.neighbors.metric import Metric
 from dprl.learners.continuous import DPRLContinuous
 from dprl.policies.points import compress, prune
 

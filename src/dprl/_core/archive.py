@@ -3,7 +3,7 @@
 The document says what the file is, its format version, the kind of its content, everything that is
 not an array, the dtype and shape of each array, and a SHA-256 over all of it. Equal content gives
 equal bytes: no time stamps. Policies (`dprl.policies.base`) and evidence
-(`dprl.evidence._site_file`) are kept in such files.
+(`dprl.evidence.sites.evidence`) are kept in such files.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def _warn(cls: type, old: str, new: str) -> None:
 # --- Every check of a parameter, with one sentence for what is refused
 
 Visits: TypeAlias = Literal["first", "all"]
-SegmentRule: TypeAlias = Literal["end", "text", "printed"]
+SegmentRule: TypeAlias = Literal["end", "pooled", "text", "printed"]
 Cut: TypeAlias = Literal["drop", "drop-unrelated", "bootstrap", "terminal", "ipcw"]
 """Treatments of cut episodes; `dprl.logs.censoring` says what each does and assumes."""
 
@@ -171,8 +171,9 @@ def check_visits(visits: Any) -> None:
 def check_segments(segments: Any, visits: Visits) -> None:
     """Refuse a reading of Algorithm 2 that does not exist, or that contradicts how visits count."""
     check_choice("segments", segments, get_args(SegmentRule))
-    if segments != "end" and visits != "first":
-        raise wrong("segments", "'end' with visits='all'", segments, "It reads first visits only.")
+    if segments in ("text", "printed") and visits != "first":
+        needed = "'end' or 'pooled' with visits='all'"
+        raise wrong("segments", needed, segments, "It reads first visits only.")
 
 
 def check_cut(cut: Any) -> None:

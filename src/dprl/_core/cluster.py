@@ -28,9 +28,9 @@ from typing import Any
 
 import numpy as np
 
+from dprl._core import __version__
 from dprl._core.checks import wrong
 from dprl._core.optional import needed
-from dprl._core.version import __version__
 from dprl.errors import ClusterError, DprlError, LogError
 
 # --- One digest of all the code of dprl: so two processes can tell whether they run the same
@@ -51,8 +51,7 @@ def source_digest() -> str:
 #
 # A worker works on one part at a time, whatever its number of threads: a part is as large as a
 # process may hold, and a job uses several threads by itself. What a job warns about travels back
-# with
-# its result, so that it is shown where the user is.
+# with its result, so that it is shown where the user is.
 
 _ONE_AT_A_TIME = threading.Lock()
 

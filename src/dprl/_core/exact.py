@@ -115,6 +115,27 @@ def add_float(
 
 
 @compiled
+def raise_window(
+    words: Ints, cell: int, sums: int, old: int, top: int
+) -> None:  # pragma: no cover - compiled
+    """Move the window of words[cell] from `old` up to `top`: digits below it are dropped."""
+    if old == NOTHING:
+        return
+    _move(words, cell, COUNT + 1, sums, (top >> 5) - (old >> 5))
+    squares = words.shape[1] - 1 - sums
+    _move(words, cell, COUNT + 1 + sums, squares, ((2 * top + 1) >> 5) - ((2 * old + 1) >> 5))
+
+
+@compiled
+def _move(
+    words: Ints, cell: int, begin: int, K: int, by: int
+) -> None:  # pragma: no cover - compiled
+    if by:
+        for j in range(K - 1, -1, -1):
+            words[cell, begin + j] = words[cell, begin + j - by] if j >= by else 0
+
+
+@compiled
 def add_window(
     words: Ints, cell: int, top: int, sums: int, source: Ints, origin: int, below: int, sign: int
 ) -> None:  # pragma: no cover - compiled
@@ -195,12 +216,9 @@ def digits_of(values: Floats, window: Window) -> Ints:
 # --- Reading exact sums: means, standard deviations and comparisons, rounded once
 #
 # Carries are settled, and n·Σx² - (Σx)² is computed with whole numbers: if no digit was dropped,
-# mean
-# and standard deviation are those of exact arithmetic. If digits were dropped, it is known how
-# far
-# off a sum can be; a mean or standard deviation that could be wrong by more than 2^-40 or 2^-30
-# of
-# itself is reported as *lost* (NaN), never as 0.
+# mean and standard deviation are those of exact arithmetic. If digits were dropped, it is known how
+# far off a sum can be; a mean or standard deviation that could be wrong by more than 2^-40 or 2^-30
+# of itself is reported as *lost* (NaN), never as 0.
 
 
 @compiled

@@ -31,35 +31,27 @@ from dprl._core.words import say
 # --- What an unrecorded cause could do to a mean: the marginal sensitivity model
 #
 # An unrecorded cause is something that moved both decisions and outcomes and is not in the state.
-# Let
-# p be the probability of an action given the state, and p_u the one given the state and that
-# cause.
-# The model (Tan, JASA 2006) bounds how far they are apart by one number Γ >= 1:
+# Let p be the probability of an action given the state, and p_u the one given the state and that
+# cause. The model (Tan, JASA 2006) bounds how far they are apart by one number Γ >= 1:
 #
 #     1/Γ <= [p_u / (1 - p_u)] / [p / (1 - p)] <= Γ          (Γ = 1: no unrecorded cause)
 #
-# Let x be the outcomes of those who took the action and y the outcomes of those who did not, in
-# one
-# state. What the others would have had with the action is E[r x] for some weights r of mean 1
-# that
+# Let x be the outcomes of those who took the action and y the outcomes of those who did not, in one
+# state. What the others would have had with the action is E[r x] for some weights r of mean 1 that
 # lie in [1/Γ, Γ]. For every number θ
 #
 #     E[r x] >= E φ(x),   φ(x) = x/Γ + (1 - 1/Γ) (θ - (1 + Γ) (θ - x)_+)
 #
-# because r (x - θ) >= (x - θ)_+ / Γ - Γ (θ - x)_+. It is an equality for θ = the 1/(1 + Γ)
-# quantile
+# because r (x - θ) >= (x - θ)_+ / Γ - Γ (θ - x)_+. It is an equality for θ = the 1/(1 + Γ) quantile
 # of x and the worst r, so the bound is sharp there (Dorn and Guo, JASA 2022). φ rises with x and
 # falls with Γ. The advantage of the action over usual practice is (1 - p)(E[r x] - E y), so it is
-# above 0 where E φ(x) > E y. Γ* is the smallest Γ at which it could be 0: for outcomes 0 and 1
-# with
+# above 0 where E φ(x) > E y. Γ* is the smallest Γ at which it could be 0: for outcomes 0 and 1 with
 # means m and n it is max(m/n, (1 - n)/(1 - m)).
 #
-# Where only the mean and the standard deviation s of x are on record, the Cauchy-Schwarz
-# inequality
-# gives E[r x] >= E x - s (√Γ - 1/√Γ), whatever the shape of the outcomes, hence
-# Γ* >= exp(2 asinh((E x - E y) / 2s)). φ is concave, so among outcomes with one mean and one
-# range
-# those that lie at its two ends are the worst.
+# Where only the mean and the standard deviation s of x are on record, the Cauchy-Schwarz inequality
+# gives E[r x] >= E x - s (√Γ - 1/√Γ), whatever the shape of the outcomes, hence Γ* >= exp(2
+# asinh((E x - E y) / 2s)). φ is concave, so among outcomes with one mean and one range those that
+# lie at its two ends are the worst.
 
 MOST: Final = 20.0
 """The largest Γ that is looked at: a Γ* of this size means "this or more"."""
@@ -180,18 +172,14 @@ def gamma_words(gamma: float) -> str:
 #     se_k² = ∑_g u_gk²          T_k = (mean_k - null) / se_k
 #
 # Under no benefit T is nearly normal with the correlations of u. They are drawn by giving every
-# group
-# a random sign ξ_g. With m* = ∑_g ξ_g u_gk the mean of a draw, its own standard error, from the
-# G_k
-# groups that have a part in it, is √(se_k² - m*²/G_k), so
+# group a random sign ξ_g. With m* = ∑_g ξ_g u_gk the mean of a draw, its own standard error, from
+# the G_k groups that have a part in it, is √(se_k² - m*²/G_k), so
 #
 #     T*_k = m* / √(se_k² - m*²/G_k)
 #
 # since T, too, is divided by an error that the same groups tell: with 50 groups T is above 3 more
-# than twice as often as m*/se_k, and as often as T*. The adjusted p-value of the largest T
-# compares
-# it with the maximum of all T*, that of the next with the maximum of the remaining ones, and so
-# on,
+# than twice as often as m*/se_k, and as often as T*. The adjusted p-value of the largest T compares
+# it with the maximum of all T*, that of the next with the maximum of the remaining ones, and so on,
 # never smaller than the one before (Romano and Wolf, 2005).
 
 SOME = 1_024

@@ -16,16 +16,13 @@ from dprl.errors import PlanError
 
 # --- X = B + A X for very many right-hand sides, in single precision, with what is left over
 #
-# Columns lie in blocks of `WIDTH`: an array is (blocks, n, WIDTH), so that a row of a block is
-# read
-# at once and a block stays in the cache. Blocks do not mix, so each may run on its own thread,
-# and
+# Columns lie in blocks of `WIDTH`: an array is (blocks, n, WIDTH), so that a row of a block is read
+# at once and a block stays in the cache. Blocks do not mix, so each may run on its own thread, and
 # no bit depends on how many threads there are.
 #
-# The solution need not be exact, because what it lacks is measured. With the residual
-# E = B + A X - X, in double precision, the error is (I - A)^-1 E, and since (I - A)^-1 >= 0, by
-# the
-# triangle inequality in the mean square over columns
+# The solution need not be exact, because what it lacks is measured. With the residual E = B + A X -
+# X, in double precision, the error is (I - A)^-1 E, and since (I - A)^-1 >= 0, by the triangle
+# inequality in the mean square over columns
 #
 #     rms of the error at row i  <=  ((I - A)^-1 ρ)(i),       ρ(j) = rms over columns of E(j)
 #

@@ -14,8 +14,7 @@ from dprl.errors import PackageError, ParameterError
 # --- Registries: what has a name and is declared once, here or in a package of somebody else
 #
 # A package of your own adds to a registry when its module is imported, by a call to `register`.
-# dprl
-# finds the module in one of two ways, and only when a name is asked for that it does not know
+# dprl finds the module in one of two ways, and only when a name is asked for that it does not know
 # itself:
 #
 # * the package announces it as an entry point, whose group is that of the registry
@@ -73,9 +72,8 @@ class Registry(dict[str, T]):
 
 # --- Libraries of linear algebra on one thread
 #
-# Their sums depend on the number of threads in the last bits, and threads that wait for each
-# other in
-# small products cost many times what they save.
+# Their sums depend on the number of threads in the last bits, and threads that wait for each other
+# in small products cost many times what they save.
 
 
 @functools.cache

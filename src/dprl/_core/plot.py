@@ -136,8 +136,9 @@ def reference(axis: Any, value: float, label: str) -> None:
     """A horizontal line at a value to compare with, with its name at the right end."""
     axis.axhline(value, color="#333333", linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     axis.annotate(
-        label, (1, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=7.5
-    )
+        label, (1, value), xycoords=("axes fraction", "data"), ha="right", va="bottom",
+        fontsize=7.5, bbox={"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5},
+    )  # fmt: skip
 
 
 def forest(

@@ -414,7 +414,7 @@ class Result:
         """The result as a table.
 
         Returns:
-            One row per thing that was looked at.
+            One row per thing that was looked at; where there is one thing, its numbers.
 
         Example:
             >>> import dprl
@@ -422,7 +422,8 @@ class Result:
             >>> result.table()["past"][0]
             'action 2 before'
         """
-        raise NotImplementedError
+        facts = {k: v for k, v in self.to_dict().items() if isinstance(v, str | int | float)}
+        return Table({name: [value] for name, value in facts.items()})
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as values that JSON can carry; None where a number does not exist.
@@ -488,7 +489,7 @@ class Result:
             >>> result.brief() == str(result).splitlines()
             True
         """
-        return str(self).splitlines()
+        return self.details().splitlines()
 
     def details(self) -> str:
         """Everything that there is to say, as text.
@@ -514,9 +515,12 @@ class Result:
         """What a notebook writes above the result."""
         return self.HEAD
 
+    def _tables(self) -> list[Table]:
+        """The tables that a notebook shows."""
+        return [self.table()]
+
     def __str__(self) -> str:
-        return self.details()
+        return "\n".join(self.brief())
 
     def _repr_html_(self) -> str:
-
-        return in_notebook(self._heading(), [*self._said(), *self._warned()], [self.table()])
+        return in_notebook(self._heading(), [*self._said(), *self._warned()], self._tables())

@@ -10,6 +10,13 @@ by it, so its interval is that of one policy named beforehand.
                             whichever of them issues keeps its claim at δ. Confident goes first: it
                             needs fewer episodes, and asks for more (the Markov property).
 
+**A trial** (actions by lot, the chances of all arms known) is another job. Which arms there are was
+settled before anybody saw an outcome, so all patients judge them, and nothing is kept back:
+`dprl.effects` has δ/2. What subgroups add is proposed and certified by the learning part at δ/2.
+"Everyone" wins unless a split earns its place: the part that judges must say that following the
+rules brings more than the best arm for everyone (or usual practice, where no arm is better), by
+more than one standard error.
+
 The answer is at most eight lines. Everything behind it is on the page and in the rows.
 """
 
@@ -19,7 +26,7 @@ import datetime
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,11 +36,14 @@ from dprl._core.checks import Cut, check_delta, check_gamma, check_number, check
 from dprl._core.table import Result, Table, many, to_json_value
 from dprl._core.words import said_by
 from dprl.errors import DprlError, LogError, ParameterError, PolicyError
+from dprl.evaluation._effects import against_everyone, effects, for_everyone
+from dprl.logs.design import all_chances
 from dprl.logs.log import Log, check_log
 
 if TYPE_CHECKING:
     from dprl.apps.reports._report import Report
     from dprl.apps.reports.changes import Change
+    from dprl.evaluation._effects import Effects
     from dprl.evaluation._sensitivity import Sensitivity
     from dprl.evaluation.result import Evaluation
 
@@ -45,7 +55,7 @@ HARDLY = 0.1
 """A confirmation that changes fewer of the decisions than this is not told beside changes."""
 NOTHING = "Nothing to change is sure: usual practice stays, in every situation."
 Verdict = str
-"""What came of a study: "agrees", "not confirmed", "contradicts" or "nothing"."""
+"""What came of a study: "agrees", "not confirmed", "contradicts", "everyone" or "nothing"."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +73,7 @@ class Study(Result):
             what was assumed.
         warnings: What a reader must be careful about, one sentence each.
         folder: Where the files are; None where nothing was written.
+        effects: What each arm brings for everyone; None where it is no trial.
 
     Example:
         >>> import dprl
@@ -82,6 +93,7 @@ class Study(Result):
     facts: dict[str, Any]
     warnings: tuple[str, ...]
     folder: Path | None = None
+    effects: Effects | None = None
 
     @property
     def finding(self) -> str:
@@ -95,7 +107,14 @@ class Study(Result):
             >>> dprl.study(dprl.envs.care_pathway().sample(100, seed=0)).finding
             'Nothing to change is sure: usual practice stays, in every situation.'
         """
-        return NOTHING if self.evaluation is None else _finding(self.policy, self.changes)
+        if self.evaluation is not None:
+            return _finding(self.policy, self.changes)
+        return self.effects.finding() if self._everyone and self.effects is not None else NOTHING
+
+    @property
+    def _everyone(self) -> bool:
+        """Whether one arm for everyone is what came of a trial."""
+        return self.evaluation is None and self.effects is not None and self.facts["acts"]
 
     @property
     def always(self) -> list[tuple[str, str, float]]:
@@ -117,8 +136,9 @@ class Study(Result):
         """What came of it, in a word or two.
 
         Returns:
-            "nothing" where nothing could be claimed; else what the judging part says of the policy:
-            "agrees" (its interval lies above 0), "contradicts" (below) or "not confirmed".
+            "nothing" where nothing could be claimed; "everyone" where one arm of a trial is better
+            for everyone, which all patients have judged; else what the judging part says of the
+            policy: "agrees" (its interval lies above 0), "contradicts" (below) or "not confirmed".
 
         Example:
             >>> import dprl
@@ -126,7 +146,7 @@ class Study(Result):
             'nothing'
         """
         if self.evaluation is None:
-            return "nothing"
+            return "everyone" if self._everyone else "nothing"
         return {"better": "agrees", "worse": "contradicts"}.get(self._judged()[0], "not confirmed")
 
     def _judged(self) -> tuple[str, str]:
@@ -149,21 +169,50 @@ class Study(Result):
             When state = worse: fluids, not antibiotics. When state = fever: antibiotics, not watch.
         """
         f, lines = self.facts, [self.finding]
-        if self.evaluation is not None:
+        if self.effects is not None:
+            lines += self._trial()
+        elif self.evaluation is not None:
             lines.append(f"{_agreement(self.verdict, f['judged'])}: {self._judged()[1]}.")
             lines += [_of_change(change, f["counted"]) for change in self.changes[:TOLD]]
             if self.sensitivity is not None:
                 lines.append(_hidden(self.sensitivity))
             elif self.evaluation.facts["recorded"] == 1:
                 lines.append("Actions were given by lot with known chances: nobody's choice.")
-        lines.append(
+        if f["learner"] == MAIN:
+            lines.append(f"{f['claim']}; what is claimed may be false "
+                         f"with probability {f['level']:g}.")  # fmt: skip
+        else:
+            lines.append(self._learned())
+        if self.folder is not None:
+            lines.append(f"Written to {self.folder}: {REPORT}, {POLICY}, {ROWS}.")
+        return lines
+
+    def _trial(self) -> list[str]:
+        """What a trial says beside the finding: the arms, and what subgroups add."""
+        assert self.effects is not None
+        f, arms = self.facts, self.effects.rows
+        n = f["learned"] + f["judged"]
+        lines = [
+            f"Randomised, {n:,} {f['counted']}, {many(arms, 'arm')} against "
+            f"{self.effects.reference}; all intervals hold at once with "
+            f"{100 * (1 - self.effects.delta):g} %."
+        ]
+        if self.evaluation is not None:
+            lines.append(f"{_agreement(self.verdict, f['judged'])}: {self._judged()[1]}.")
+            lines += [_of_change(change, f["counted"]) for change in self.changes[:2]]
+        else:
+            told = [row for row in arms if row["arm"] != self.effects.best or not self._everyone]
+            lines += self.effects.told(told, TOLD)
+        return [*lines, f["subgroups"]]
+
+    def _learned(self) -> str:
+        """Who learned from how many, and what that is worth."""
+        f = self.facts
+        return (
             f"{f['learner']} ({f['why']}) learned from {f['learned']:,} of "
             f"{f['learned'] + f['judged']:,} {f['counted']} (γ = {f['gamma']:g}); its claim may be "
             f"false with probability {f['level']:g}."
         )
-        if self.folder is not None:
-            lines.append(f"Written to {self.folder}: {REPORT}, {POLICY}, {ROWS}.")
-        return lines
 
     def lines(self) -> list[str]:
         """The answer; `str` prints it alone.
@@ -230,6 +279,7 @@ class Study(Result):
             "changes": to_json_value(self.table().to_dicts()),
             "evaluation": None if self.evaluation is None else self.evaluation.to_dict(),
             "sensitivity": None if self.sensitivity is None else self.sensitivity.to_dict(),
+            "effects": None if self.effects is None else self.effects.to_dict(),
             "facts": to_json_value(self.facts),
             "policy": self.policy.digest(),
             "warnings": list(self.warnings),
@@ -257,6 +307,8 @@ class Study(Result):
             parts += [("evaluation", name, row) for name, row in self.evaluation.rows.items()]
             parts += [("evaluation", "usual practice", self.evaluation.behavior)]
             parts += [("evaluation", "facts", self.evaluation.facts)]
+        if self.effects is not None:
+            parts += [("arm", str(row["arm"]), row) for row in self.effects.rows]
         if self.sensitivity is not None:
             parts += [("sensitivity", f"{r['gamma']:g}", r) for r in self.sensitivity.rows]
         for part, item, values in parts:
@@ -271,8 +323,18 @@ class Study(Result):
                 )  # fmt: skip
         return found
 
-    def __str__(self) -> str:
-        return "\n".join([*self.answer(), *self._warned()][:8])
+    def brief(self) -> list[str]:
+        """What is printed of it: the answer, and what to be wary of.
+
+        Returns:
+            At most eight lines.
+
+        Example:
+            >>> import dprl
+            >>> len(dprl.study(dprl.envs.care_pathway().sample(100, seed=0)).brief()) <= 8
+            True
+        """
+        return [*self.answer(), *self._warned()][:8]
 
 
 def _always(policy: Any, changes: Sequence[Change]) -> list[tuple[str, str, float]]:
@@ -413,37 +475,108 @@ def study(
         )
     settings = {"gamma": discount, "cut": cut}
     features = log.features is not None
+    kept = None if folder is None else folder / POLICY
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        arms, single = None, None
+        if all_chances(log) is not None:
+            tell("main effects of all arms", 0.0)
+            arms, single = _arms(log, settings, float(delta), seed)
         tell("learning and certifying", 0.0)
-        kept = None if folder is None else folder / POLICY
-        policy, name, why, level = _issued(
-            learn, settings, float(delta), n_min, seed, features, kept, progress
+        level = float(delta) if arms is None else float(delta) / 2
+        policy, name, why, claim = _issued(
+            learn, settings, level, n_min, seed, features, kept, progress
         )
+        subgroups, by_all = "", False
+        if arms is not None:
+            subgroups, by_all = _split(policy, single, judge, arms, discount, cut)
+            if by_all:
+                policy = (
+                    for_everyone(log, arms, gamma=discount, cut=cut)
+                    if single is not None
+                    else policy
+                )
+                name, why, claim = MAIN, "a trial", ALL_PATIENTS
+            else:
+                claim = f"{claim}; δ/2, as the arms have δ/2"
+                if single is not None and features:  # the arm, wherever no rule holds
+                    rest = for_everyone(learn, arms, gamma=discount, cut=cut).rules[0]
+                    bare = {k: v for k, v in rest.facts.items() if k in UNCLAIMED}
+                    policy = replace(policy, rules=(*policy.rules, replace(rest, facts=bare)))
+            if kept is not None:
+                policy.save(kept)
         acts = bool(policy.decisions.speaks.any())
         judged, described, doubt = None, None, None
-        if acts:
+        if acts and not by_all:
             judged, described, doubt = _judged(
                 policy, judge, folder, by, draws, seed, title, date, progress
             )
         elif folder is not None:
-            described = _page(policy, judge, folder, by, draws, seed, title, date, progress)[1]
+            heading = title or (arms.finding() if acts and arms is not None else NOTHING)
+            everybody = log if acts else judge
+            described = _page(policy, everybody, folder, by, draws, seed, heading, date, progress)[
+                1
+            ]
     facts = {
-        "learner": name, "why": why, "level": float(delta), "claim": level, "gamma": discount,
+        "learner": name, "why": why, "level": float(delta), "claim": claim, "gamma": discount,
         "share": float(share), "n_min": n_min, "seed": seed,
         "learned": len(learn.groups), "judged": len(judge.groups), "features": features,
         "counted": "episodes" if len(log.groups) == log.n_episodes else "groups",
-        "log": log.digest(),
+        "log": log.digest(), "acts": acts, "subgroups": subgroups,
     }  # fmt: skip
     said = tuple(dict.fromkeys(said_by(w) for w in caught))
-    changes = () if described is None or judged is None else described
-    result = Study(policy, judged, doubt, tuple(changes), facts, said, folder)
+    changes = () if judged is None or described is None else described
+    result = Study(policy, judged, doubt, tuple(changes), facts, said, folder, arms)
     if folder is not None:
         from dprl.logs.reading.tables import write_rows
 
         tell("writing the rows", 0.0)
         write_rows(result.rows(), folder / ROWS)
     return result
+
+
+MAIN = "Main effects"
+ALL_PATIENTS = (
+    "All patients judged the arms (large-sample; δ/2), subgroups were asked of the learning part "
+    "(δ/2)"
+)
+UNCLAIMED = ("steps", "groups", "groups_took", "groups_others", "share_usual")
+"""What is on record of the arm for everyone where rules come first: no claim by itself."""
+NO_SUBGROUP = "No subgroup is known to differ."
+
+
+def _arms(log: Log, settings: dict[str, Any], delta: float, seed: int) -> tuple[Effects, Any]:
+    """What each arm brings for everyone, and the code of the one that is surely better."""
+    found = effects(log, delta=delta, seed=seed, **settings)
+    return found, None if found.best is None else log.actions.index(found.best)
+
+
+def _split(
+    policy: Any, single: int | None, judge: Log, arms: Effects, gamma: float, cut: Cut | None
+) -> tuple[str, bool]:
+    """What subgroups add, in a sentence, and whether they give way to what holds for everyone.
+
+    Args:
+        policy: What the learning part issued.
+        single: The code of the arm that is better for everyone; None where none is.
+        judge: The part that judges.
+        arms: The arms.
+        gamma: Discount per step.
+        cut: What to do with cut episodes.
+    """
+    if not policy.decisions.speaks.any():
+        return NO_SUBGROUP, True
+    if single is None:
+        return "Followed by everyone, no arm is surely better; the rules are for some.", False
+    found = against_everyone(policy, judge, single, gamma, cut)
+    if found is None:
+        return NO_SUBGROUP, True
+    mean, se = found
+    ends = judge.outcome.ends(mean - 2 * se, mean + 2 * se)
+    more = judge.outcome.apart(judge.outcome.shown(mean), *ends)[1]
+    if mean > se:
+        return f"Against {arms.best} for everyone, on the part that judges: {more}.", False
+    return f"Different arms for subgroups add nothing that is sure: {more}.", True
 
 
 def _discount(log: Log) -> float:
@@ -556,7 +689,8 @@ def _page(
         policy, judge, folder / REPORT, title=heading, draws=draws, seed=seed, by=by, date=date,
         progress=progress,
     )  # fmt: skip
-    if acts and written.evaluation is None:
+    everyone = policy.provenance.get("log") == judge.digest()  # arms of a trial, judged by all
+    if acts and written.evaluation is None and not everyone:
         raise LogError(
             f"the part that judges cannot be told from the part that learned: {written.seen}.",
             do="Name what stays together (group), and look for rows that stand twice.",

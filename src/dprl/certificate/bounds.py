@@ -175,7 +175,7 @@ def dprl_theorem_2(
 
     Args:
         centres: M(r, n_min), the number of centres of greedy r-nets over the core pairs of state
-            and action (`dprl.evidence.neighbors.net.net_size`).
+            and action (`dprl.evidence.neighbors.engine.net_size`).
         n_min: Trajectories that an action needs behind it, at least 1.
         eps_r: ε_r, how much values may vary within a ball of radius r, in units of returns.
         gamma: Discount per step, in (0, 1]. At 1 the bound is minus infinity.
@@ -615,9 +615,8 @@ def _range(v_min: float, v_max: float, gamma: float) -> tuple[float, float]:
 #
 # Each formula of `dprl.certificate.bounds`, with its numbers taken from a log: C(n_min) from the
 # evidence (by trajectory), ρ(π, M̂) - ρ(b, M̂) and η̂ from the maximum-likelihood MDP M̂ (by
-# visit),
-# where b is the estimated behaviour π̂_b. DPRL's Theorem 2 is about continuous states and is not
-# among them.
+# visit), where b is the estimated behaviour π̂_b. DPRL's Theorem 2 is about continuous states and
+# is not among them.
 #
 # E_η̂ f can be computed without η̂ itself: where f is paid as a reward, the value of π is
 # ∑ γ^t E f(s_t, a_t), so

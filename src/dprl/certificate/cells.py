@@ -50,9 +50,8 @@ from dprl.certificate.settings import GateSettings
 from dprl.errors import LogError
 from dprl.evidence.counts import Counts, availability, count_source, evidence
 from dprl.evidence.decision_points import allowed
-from dprl.evidence.neighbors.engine import Engine, Points
+from dprl.evidence.neighbors.engine import Engine, Points, core_points, greedy_net, nearest_centres
 from dprl.evidence.neighbors.metric import FittedMetric
-from dprl.evidence.neighbors.net import core_points, greedy_net, nearest_centres
 from dprl.evidence.propensity import RecordedPropensity
 from dprl.learners.continuous import DPRLContinuous, feature_quantiles, feature_ranges
 from dprl.learners.discrete import DPRLDiscrete

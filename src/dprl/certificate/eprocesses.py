@@ -61,36 +61,28 @@ from dprl.logs.source import Chunk, OfTreated, Source, in_order
 # keep
 #
 # Returns are put on the scale [0, 1] by their range (g_lo, g_hi), which is known beforehand. A
-# visit
-# of s at step t, with the same state visited next at step t + k of the episode, leads to
+# visit of s at step t, with the same state visited next at step t + k of the episode, leads to
 #
 #     R = G_t - γ^k G_{t+k}        D = γ^k             (R = G_t and D = 0 if s is not visited
 #     again)
 #
 # so that R + D v is what the visit brings if coming back is worth v. There are two ways to count:
 #
-# * ``markov=True``: all visits of s in the *first episode of a group that visits s*. Later
-# episodes
-#   of the group do not count for s: what is claimed of the state is claimed within an episode,
-#   and a
-#   patient who comes a hundred times has one vote.
+# * ``markov=True``: all visits of s in the *first episode of a group that visits s*. Later episodes
+#   of the group do not count for s: what is claimed of the state is claimed within an episode, and
+#   a patient who comes a hundred times has one vote.
 # * ``markov=False``: the first visit of s by a group, with R = G and D = 0.
 #
-# `Visits` holds whole numbers only: for every pair (state, action), how often a way back of k
-# steps
-# came with an R in a certain bin. R is either a whole number i of units of 1/4000 or lies between
-# i
+# `Visits` holds whole numbers only: for every pair (state, action), how often a way back of k steps
+# came with an R in a certain bin. R is either a whole number i of units of 1/4000 or lies between i
 # and i + 1, and each case has a bin,
 #
 #     bin 2i      R = i/4000                    rounded down i      rounded up i
 #     bin 2i + 1  i/4000 < R < (i+1)/4000       rounded down i      rounded up i + 1
 #
-# so R can be rounded against either hypothesis. A difference of less than 1e-9 to a whole number
-# of
-# units is rounding of the computer, and the e-process leaves room for it. Visits of disjoint
-# groups
-# are put together with `merge`: the counts add up to those of the whole, bit for bit, in any
-# order.
+# so R can be rounded against either hypothesis. A difference of less than 1e-9 to a whole number of
+# units is rounding of the computer, and the e-process leaves room for it. Visits of disjoint groups
+# are put together with `merge`: the counts add up to those of the whole, bit for bit, in any order.
 
 COLUMNS = ("pair", "gap", "bin", "count")
 

@@ -24,7 +24,6 @@ groups that proposed are bounded by 0, and cost nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,19 +33,19 @@ from scipy import sparse
 
 from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.bootstrap import counts, percentiles
-from dprl._core.checks import Cut, check_draws, check_gamma, check_level, check_seed
+from dprl._core.checks import Cut, check_draws, check_level, check_seed
 from dprl._core.compiled import compiled
 from dprl._core.linear import solve
+from dprl._core.table import Result
 from dprl.certificate.eprocesses import counted_rows, lower_mean
 from dprl.certificate.evalues import kl_lower
 from dprl.errors import ParameterError
 from dprl.evidence.counts import count
-from dprl.logs.censoring import treat_cut
 from dprl.logs.log import Log
-from dprl.logs.overlap import refuse_seen
 from dprl.logs.returns import first_visits, returns
-from dprl.logs.source import Chunk, Source, check_claim, columns_in_order
+from dprl.logs.source import Chunk, Source, columns_in_order
 from dprl.planning.neighbor_semi_mdp import segments
+from dprl.policies.held_out import HeldOut
 from dprl.policies.protocol import DEFER, Avoid, Policy
 
 # --- What a policy without a certificate seems to gain, estimated on groups it never saw
@@ -59,16 +58,14 @@ from dprl.policies.protocol import DEFER, Avoid, Policy
 #     gain = ρ̂(π) - mean G_0
 #
 # with percentile intervals from a bootstrap over whole groups. Where nobody followed a suggestion
-# in
-# the held-out log, that decision point counts as usual practice, and it is counted as such.
+# in the held-out log, that decision point counts as usual practice, and it is counted as such.
 #
 # No bound is proved here. The interval must never be computed on the log that chose the policy:
-# there
-# it covered the truth in .55 to .73 of the datasets instead of .95.
+# there it covered the truth in .55 to .73 of the datasets instead of .95.
 
 
 @dataclass(frozen=True)
-class ApproximateGain:
+class ApproximateGain(Result):
     """A bootstrap estimate of ρ(π) - ρ(b) on held-out groups; approximate.
 
     Attributes:
@@ -94,7 +91,7 @@ class ApproximateGain:
     points: int
     unfollowed: int
 
-    def to_dict(self) -> Mapping[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """All attributes as plain values.
 
         Returns:
@@ -106,7 +103,16 @@ class ApproximateGain:
         """
         return dict(vars(self))
 
-    def __str__(self) -> str:
+    def details(self) -> str:
+        """The estimate and its interval, as text.
+
+        Returns:
+            One line, and one more where suggestions were followed by nobody.
+
+        Example:
+            >>> len(ApproximateGain(0.08, 0.06, 0.10, 0.95, 2000, 2, 1).details().splitlines())
+            2
+        """
         lines = (
             f"APPROXIMATE: ρ(π) - ρ(b) is {self.gain:+.4g}, {100 * self.level:g} % bootstrap "
             f"interval {self.low:+.4g}..{self.high:+.4g}, over {self.groups:,} held-out groups."
@@ -141,8 +147,7 @@ def approximate_gain(
         draws: Number of bootstrap resamples of the groups, at least 2. Default 1,000.
         seed: Seed of the resamples. Default 0.
         cut: How cut episodes are treated, as for learners: "drop-unrelated", "terminal" or
-            "bootstrap".
-            Default None: they count as ended, with a warning.
+            "bootstrap". Default None: as when the policy was learned.
 
     Returns:
         The estimate and its interval, in units of returns.
@@ -165,20 +170,16 @@ def approximate_gain(
             f"this estimate is for policies over labelled states; got a {type(policy).__name__}.",
         )
     level, draws, seed = check_level(level), check_draws(draws, 2), check_seed(seed)
-    refuse_seen(policy, log)
-    return estimate(policy, log, level=level, draws=draws, seed=seed, cut=cut)
+    held = HeldOut.meet(policy, log, cut=cut, reads="transitions")
+    return estimate(held, level=level, draws=draws, seed=seed)
 
 
-def estimate(
-    policy: Policy, log: Log, *, level: float, draws: int, seed: int, cut: Cut | None
-) -> ApproximateGain:
-    """`approximate_gain` without its checks, on any log.
+def estimate(held: HeldOut, *, level: float, draws: int, seed: int) -> ApproximateGain:
+    """`approximate_gain` once policy and log have met.
 
     It is also used to measure how much the estimate flatters a policy on the log that chose it.
     """
-    gamma = check_gamma(policy.parameters["gamma"])
-    check_claim(cut, log, "an interval")
-    log = treat_cut(log, gamma, cut).gathered()
+    policy, log, gamma = held.policy, held.treated, held.gamma
     choice = _choices(policy, log)
     state, action, group = log.codes(), log.action, np.repeat(log.group, log.lengths)
     base = log.n_actions + 1
@@ -298,39 +299,31 @@ class _Segments:
 # --- How much certified changes are worth together: a lower bound on ρ(π) - ρ(b)
 #
 # A trajectory of the behaviour b parts from π at time σ, the first step at a state where π speaks
-# and
-# something else was done. The log tells how often that happens at a state s:
+# and something else was done. The log tells how often that happens at a state s:
 #
 #     u(s) = E_b γ^σ 1{they part at s}
 #
-# By the performance difference lemma ρ(π) - ρ(b) = E_π ∑_t γ^t A(s_t, π(s_t)), and every A is >=
-# 0.
+# By the performance difference lemma ρ(π) - ρ(b) = E_π ∑_t γ^t A(s_t, π(s_t)), and every A is >= 0.
 # A history up to t in which b did what π says wherever π speaks is at least as likely under π as
 # under b (π does it with probability 1), so counting only such histories, with b's weight, is a
-# lower
-# bound: E_b ∑_{t <= σ} γ^t A(s_t, π(s_t)) over the states where π speaks. A = (1 - p)(E x - E y)
-# there, and 1 - p is the chance of parting then and there; with lower bounds d(s) >= 0 of E x - E
-# y
+# lower bound: E_b ∑_{t <= σ} γ^t A(s_t, π(s_t)) over the states where π speaks. A = (1 - p)(E x - E
+# y) there, and 1 - p is the chance of parting then and there; with lower bounds d(s) >= 0 of E x -
+# E y
 #
 #     ρ(π) - ρ(b)  >=  ∑_s u(s) d(s)
 #
 # The states were *chosen by the same data* that bound u. So the bound must hold at once for every
-# set
-# of pairs that π might have issued, and for every part T of it. A set of k states out of S, with
-# one
-# action each, gets the share 1 / ((S+1) · C(S,k) · A^k) of the level β; each of its 2^k parts
-# gets an
-# equal share of that; and
+# set of pairs that π might have issued, and for every part T of it. A set of k states out of S,
+# with one action each, gets the share 1 / ((S+1) · C(S,k) · A^k) of the level β; each of its 2^k
+# parts gets an equal share of that; and
 #
 #     U_lo(T) = the smallest q with N · kl(Û(T), q) <= ln( (S+1) C(S,k) (2A)^k / β )
 #
 # (Chernoff; where other data proposed K pairs, sets are drawn from those: ln((K+1) C(K,k) 2^k /
-# β)),
-# Û(T) the mean over groups of γ^σ 1{they part in T}, in a group's first episode (how many follow
-# may
-# depend on what happened in it; ρ is then the value of first episodes). Then, with the states
-# sorted
-# by d and T_j the first j of them, both of these are lower bounds, and the larger is taken:
+# β)), Û(T) the mean over groups of γ^σ 1{they part in T}, in a group's first episode (how many
+# follow may depend on what happened in it; ρ is then the value of first episodes). Then, with the
+# states sorted by d and T_j the first j of them, both of these are lower bounds, and the larger is
+# taken:
 #
 #     ∑_j (d_j - d_{j+1}) U_lo(T_j)          ∑_s d(s) U_lo({s})
 

@@ -22,7 +22,7 @@ from dprl._core import plot
 from dprl._core.arrays import Floats, Ints
 from dprl._core.checks import check_delta
 from dprl._core.disk import append, check_target, one_at_a_time, replacing
-from dprl._core.table import Table, in_short, many, to_json_value
+from dprl._core.table import Result, Table, in_short, many, to_json_value
 from dprl._core.words import either, option, worded
 from dprl.certificate.eprocesses import (
     COLUMNS,
@@ -48,17 +48,14 @@ from dprl.policies.table import TablePolicy
 # --- The file of a monitor: what was seen since a policy was made, one line for every addition
 #
 # The first line says which policy and which settings; every further line is one addition: a mark
-# for
-# each group, counts of visits, and the claims as they stood then. Lines are only ever added. Each
-# ends with a digest of itself and the line before, so a changed file is refused, and a line that
-# was
-# not written to the end (a full disk, a power cut) is recognised and left out.
+# for each group, counts of visits, and the claims as they stood then. Lines are only ever added.
+# Each ends with a digest of itself and the line before, so a changed file is refused, and a line
+# that was not written to the end (a full disk, a power cut) is recognised and left out.
 #
 # Marks are keyed hashes of the group's label, so that a group that comes again is not counted
-# twice.
-# The key is in the file: who has it can test whether a known label is in it. It holds no labels,
-# no
-# times of patients and no rewards, but counts of small groups: keep it as private as the policy.
+# twice. The key is in the file: who has it can test whether a known label is in it. It holds no
+# labels, no times of patients and no rewards, but counts of small groups: keep it as private as the
+# policy.
 
 FORMAT = "dprl monitor 1"
 
@@ -169,20 +166,16 @@ def together(one: Record, other: Record) -> Iterable[dict[str, Any]]:
 
 # --- Has practice changed? An e-process of "actions are taken as often as they were"
 #
-# Of a state let o be how often each of A actions was taken in the log that a policy comes from,
-# and n
-# how often since then, one group one vote. If all were drawn with the same probabilities p,
-# whatever
-# they are, the likelihood is at most that of the best p, and
+# Of a state let o be how often each of A actions was taken in the log that a policy comes from, and
+# n how often since then, one group one vote. If all were drawn with the same probabilities p,
+# whatever they are, the likelihood is at most that of the best p, and
 #
 #     E = M(o) M(n) / max_p ∏ p_a^(o_a + n_a)
 #
 # M the probability of a sequence with such counts under a Dirichlet prior of ½ for every action
 # (Krichevsky and Trofimov). M(o) M(n) / ∏ p_a^(o_a + n_a) is a martingale for the true p, so E is
-# at
-# most one: P(E ever reaches 1/α) <= α however often one looks. Nothing is taken from tables of
-# the
-# normal distribution, and p need not be known.
+# at most one: P(E ever reaches 1/α) <= α however often one looks. Nothing is taken from tables of
+# the normal distribution, and p need not be known.
 
 PRIOR = 0.5
 """What every action counts for before it was ever seen."""
@@ -212,8 +205,7 @@ def log_drift(before: Any, since: Any) -> Floats:
 # --- What a monitor says of a certified policy, from groups that came after it was made
 #
 # Every statement below is an e-process over the new groups alone, so each kind of statement is
-# false
-# with probability at most δ *however often one looks*, and nothing is paid for looking.
+# false with probability at most δ *however often one looks*, and nothing is paid for looking.
 #
 # * *against*: of each of the k issued suggestions, with d = Q - E y what taking it brings beside
 #   doing otherwise: "d is at least the lower bound that was certified", "d is at least 0" and "d is
@@ -230,10 +222,8 @@ def log_drift(before: Any, since: Any) -> Floats:
 #   otherwise brought and the certified bound together, and what followers had. That is no
 #   comparison: it also fails where patients have become others.
 #   These five e-values of each suggestion decide at 10k/δ.
-# * *more*: pairs that were not issued, although their action looked better than doing otherwise
-# and
-#   n_min trajectories took it: certified now where the e-value of "no benefit" reaches 2C/δ, C
-#   the
+# * *more*: pairs that were not issued, although their action looked better than doing otherwise and
+#   n_min trajectories took it: certified now where the e-value of "no benefit" reaches 2C/δ, C the
 #   number of such pairs; as much is left for the probability of the action in the lower bound.
 # * *drift*: states where the policy defers, and actions are not taken as often as they were
 #   (`dprl.certificate.monitor`), at S/δ for S such states.
@@ -256,7 +246,7 @@ for a suggestion to be tested still."""
 
 
 @dataclass(frozen=True, eq=False)
-class Watch:
+class Watch(Result):
     """How the claims of a policy stand.
 
     Attributes:
@@ -306,18 +296,22 @@ class Watch:
             "notes": list(self.notes),
         }  # fmt: skip
 
-    def _repr_html_(self) -> str:
-        from dprl._core.table import in_notebook
+    def table(self) -> Table:
+        """The issued suggestions, one row each."""
+        return self.suggestions
 
-        head = str(self).splitlines()[0]
-        return in_notebook(head, self.notes, (self.suggestions, self.more, self.drift))
+    def _tables(self) -> list[Table]:
+        return [self.suggestions, self.more, self.drift]
 
-    def _head(self) -> str:
+    def _said(self) -> list[str]:
+        return list(self.notes)
+
+    def _heading(self) -> str:
         return f"{self.status[0].upper()}{self.status[1:]} ({many(self.groups, 'new group')})"
 
     def brief(self) -> list[str]:
         """What is printed of it: the status, and a line for each suggestion."""
-        lines = [self._head()]
+        lines = [self._heading()]
         rows = self.suggestions.to_dicts()
         for row in rows[:4]:
             now = row["difference"]
@@ -334,9 +328,6 @@ class Watch:
         ]
         return in_short(lines, "watch")
 
-    def __str__(self) -> str:
-        return "\n".join(self.brief())
-
     def details(self) -> str:
         """All tables and notes, as text.
 
@@ -351,8 +342,8 @@ class Watch:
             >>> dprl.Monitor(policy).look().details().splitlines()[0]
             'Not tested yet (0 new groups)'
         """
-        tables = [t for t in (self.suggestions, self.more, self.drift) if len(t)]
-        return "\n\n".join([self._head(), *map(str, tables), *self.notes])
+        tables = [str(table) for table in self._tables() if len(table)]
+        return "\n\n".join([self._heading(), *tables, *self.notes])
 
 
 def candidates(policy: TablePolicy, n_min: float) -> Ints:

@@ -23,9 +23,14 @@ from dprl._core.inference import welch
 from dprl._core.words import N_, say
 from dprl.certificate.assumptions import LogRecord
 from dprl.certificate.bounds import dprl_theorem_1, sound_theorem_1
-from dprl.certificate.confounding import UnmeasuredCause
 from dprl.certificate.eprocesses import Visits, advantages, refuse_outside_range
-from dprl.certificate.evalues import differences, first_returns, histograms, kl_upper
+from dprl.certificate.evalues import (
+    UnmeasuredCause,
+    differences,
+    first_returns,
+    histograms,
+    kl_upper,
+)
 from dprl.certificate.settings import GateSettings
 from dprl.evidence.counts import Evidence
 from dprl.evidence.decision_points import allowed
@@ -41,8 +46,7 @@ from dprl.policies.table import Tabled
 
 # --- Many differences of two means at once, for large samples: step-down max-t over groups
 #
-# For comparison k let x be the values on one side (returns where the action was taken), y those
-# on
+# For comparison k let x be the values on one side (returns where the action was taken), y those on
 # the other, one value per group, n_x and n_y of them, s_x² and s_y² their variances. With
 #
 #     v_x = s_x²/n_x      v_y = s_y²/n_y      s² = ((n_x - 1) s_x² + (n_y - 1) s_y²) / (n_x + n_y
@@ -50,22 +54,17 @@ from dprl.policies.table import Tabled
 #
 #     T_k = (mean x - mean y) / se      se² = max( v_x + v_y,  s² (1/n_x + 1/n_y) )
 #
-# The second number under the maximum is the variance of the difference where both sides vary
-# alike,
-# as they do where there is no difference. It protects against a side that happened not to vary:
-# 100
+# The second number under the maximum is the variance of the difference where both sides vary alike,
+# as they do where there is no difference. It protects against a side that happened not to vary: 100
 # successes out of 100 tell little if one in fifty fails elsewhere, although s_x = 0.
 #
-# Under "no difference" T is nearly normal, with the correlations that groups with a part in
-# several
+# Under "no difference" T is nearly normal, with the correlations that groups with a part in several
 # comparisons make. They are drawn by giving every group a random sign ξ_g. With m_x and m_y the
-# sums
-# of the signed deviations from the means, divided by n_x and n_y,
+# sums of the signed deviations from the means, divided by n_x and n_y,
 #
 #     T*_k = (m_x - m_y) / √( v_x - m_x²/n_x + v_y - m_y²/n_y )
 #
-# (each side is divided by the error that its own signed values show, so that a side of ten has
-# the
+# (each side is divided by the error that its own signed values show, so that a side of ten has the
 # tails of a sample of ten). So that the heavy tails of a small comparison do not make the others
 # pay, T and T* are put on one scale, that of a normal variable: with df the degrees of freedom of
 # Satterthwaite (Wallace, 1959)
@@ -73,15 +72,12 @@ from dprl.policies.table import Tabled
 #     z(t) = sign(t) (8 df + 1)/(8 df + 3) √( df ln(1 + t²/df) )
 #
 # The adjusted p-value of the largest z compares it with the maximum of all z*, that of the next
-# with
-# the maximum of the remaining ones, and so on, never smaller than the one before (Romano and
-# Wolf,
-# 2005). Lower ends use the maximum of all z*. Comparisons with fewer than 10 values on a side are
-# left out beforehand; how many there are says nothing about their values.
+# with the maximum of the remaining ones, and so on, never smaller than the one before (Romano and
+# Wolf, 2005). Lower ends use the maximum of all z*. Comparisons with fewer than 10 values on a side
+# are left out beforehand; how many there are says nothing about their values.
 #
 # Nothing here needs the range of the values. All of it is an approximation that gets better with
-# more
-# values on either side: never *proved*.
+# more values on either side: never *proved*.
 
 LEAST = 20
 """Values on either side from which on the error of the approximation was measured."""

@@ -41,11 +41,11 @@ from dprl.learners.rules.search import first_actions, shares
 from dprl.logs.censoring import treat_cut
 from dprl.logs.encoding.categories import Levels
 from dprl.logs.log import Log, deal
-from dprl.logs.overlap import cannot_tell, sealed_origin, seen
+from dprl.logs.overlap import cannot_tell, sealed_origin
 from dprl.logs.returns import first_visits
 from dprl.policies.base import provenance_of
 from dprl.policies.certificate import SPLIT, Certificate
-from dprl.policies.familiar import check_familiar
+from dprl.policies.held_out import HeldOut
 from dprl.policies.rules.policy import RulePolicy
 from dprl.policies.rules.rule import Rule, dated, days_told, read_rules
 
@@ -191,8 +191,7 @@ def gate_rules(
     gamma, cut = float(policy.parameters["gamma"]), policy.parameters.get("cut")
     own = policy.provenance.get("log") == log.digest() and record.get("division") is not None
     if not own:
-        _refuse_seen(policy, log)
-        check_familiar(policy, log)
+        HeldOut.meet(policy, log, claim="a certificate", refusal=TOLD_APART)
     treated = treat_cut(log, gamma, cut).gathered()
     part = _certifying(policy, treated, record, proposals, own)
     K, actions = len(proposals), part.log.actions
@@ -367,17 +366,11 @@ def _damaged() -> PolicyError:
     )
 
 
-def _refuse_seen(policy: RulePolicy, log: Log) -> None:
-    """Refuse a log that shares groups with what the rules were learned from."""
-    what = seen(policy.provenance, log)
-    if what:
-        raise PolicyError(
-            f"{what}: which groups proposed the rules cannot be told apart from those that would "
-            "certify them.",
-            f"log {log.digest()[:12]}",
-            "Gate with exactly the log the rules were learned from, or with groups they have "
-            "never seen.",
-        )
+TOLD_APART = (
+    "which groups proposed the rules cannot be told apart from those that would certify them.",
+    "Gate with exactly the log the rules were learned from, or with groups they have never seen.",
+)
+"""Why a log that shares groups with that of the rules is refused, and what to do."""
 
 
 def _certifying(

@@ -180,13 +180,6 @@ class GateSettings:
                     mode=in_sample,
                 ),
             )
-        if self.mode == "in-sample" and self.grade != "proved":
-            raise ParameterError(
-                "a large-sample test of suggestions that the same returns proposed is worth "
-                "nothing.",
-                worded("{mode}, {grade}", mode=in_sample, grade=option("grade", "large-sample")),
-                worded("Use {mode}.", mode=swap_split),
-            )
         if self.mode == "in-sample" and self.split is not None:
             raise ParameterError(
                 worded("{mode} has no split.", mode=in_sample), do="Leave split out."

@@ -30,8 +30,11 @@ is about exactly the policy that comes with it.
 **For large samples** the level has four parts (`dprl.certificate.pair_tests`): to issue pairs, for
 lower ends, for p, and for how often suggestions are met. First visits count. Each half of the
 groups tests what the other proposed, at half of the level, by max-t tests
-(`dprl.certificate.pair_tests`). Where the Markov property is claimed the gain of what is issued
-is bounded (`dprl.certificate.gain`); where it is not, the claim is about first visits.
+(`dprl.certificate.pair_tests`); in-sample the whole log tests, at once, all pairs of the states
+that were declared beforehand that n_min took and n_min did not, whatever their returns: what a
+trial was made for, with one correction for their number. Where the Markov property is claimed the
+gain of what is issued is bounded (`dprl.certificate.gain`); where it is not, the claim is about
+first visits.
 
 What is needed of rows are statistics that merge exactly (`dprl.logs.source`), so a log in memory,
 in parts and on a cluster give the same certificate, to the last digit. Sites that share no rows
@@ -53,8 +56,8 @@ from dprl._core.checks import Cut
 from dprl._core.exact import COUNT
 from dprl._core.words import api, argument, joined, option, say, say_many, sentences, worded
 from dprl.certificate.assumptions import LogRecord, of_states
-from dprl.certificate.confounding import UnmeasuredCause
 from dprl.certificate.eprocesses import Visits, counted, visits_in
+from dprl.certificate.evalues import UnmeasuredCause
 from dprl.certificate.gain import Legs, certified_gain, legs_of, meetings, nats_of_sets
 from dprl.certificate.pair_tests import (
     DELTA_SHARES,
@@ -75,7 +78,7 @@ from dprl.certificate.pair_tests import (
 )
 from dprl.certificate.settings import GateSettings
 from dprl.errors import LogError, ParameterError
-from dprl.evidence.counts import FIRST, Counted, Counts, count_source
+from dprl.evidence.counts import FIRST, Counted, Counts, Evidence, count_source
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.excursions import excursions_of
 from dprl.evidence.sites.evidence import UNITS, SiteEvidence, chances_of
@@ -91,32 +94,22 @@ from dprl.policies.table import TablePolicy
 
 # --- Tests from what sites counted that share no rows: in-sample, by first visits
 #
-# The schema fixed states, gamma and the range before anybody counted: it is the declaration that
-# an
+# The schema fixed states, gamma and the range before anybody counted: it is the declaration that an
 # in-sample certificate needs. The e-value of first visits (`dprl.certificate.eprocesses`, with
 # markov=False) needs, of each pair, how many groups had a return in which bin, and that is what
-# sites
-# count. Where bins are single, the certificate is that of the pooled log. Where k put bins
-# together,
-# returns of those who took the action count at the lower end of their bin, returns of the others
-# at
-# the upper end: it is valid, and has less power.
+# sites count. Where bins are single, the certificate is that of the pooled log. Where k put bins
+# together, returns of those who took the action count at the lower end of their bin, returns of the
+# others at the upper end: it is valid, and has less power.
 #
-# Groups in the rest of a state, of which it is not said which action they took, count among y.
-# Let
+# Groups in the rest of a state, of which it is not said which action they took, count among y. Let
 # the e-value's factors have means X for those known to have taken a, A for those who took it and
-# are
-# in the rest, B for others. If a is no improvement, then X <= 1, B <= 1 and pA + (1 - p)B <= 1
-# (the
-# mean of the last is V(s)). Who is in the rest depends on actions alone, so the product over the
-# n
-# groups of a site has mean at most (p max(A, X) + (1 - p) B)^n <= 1. The bounds of advantages
-# need an
-# upper bound of p: for it everybody in the rest counts as having taken a.
+# are in the rest, B for others. If a is no improvement, then X <= 1, B <= 1 and pA + (1 - p)B <= 1
+# (the mean of the last is V(s)). Who is in the rest depends on actions alone, so the product over
+# the n groups of a site has mean at most (p max(A, X) + (1 - p) B)^n <= 1. The bounds of advantages
+# need an upper bound of p: for it everybody in the rest counts as having taken a.
 #
 # Halves of the groups, all visits of an episode and the gain of what is issued need rows, and are
-# not
-# offered. Γ* is computed from bins in the same cautious way: at most that of the pooled log.
+# not offered. Γ* is computed from bins in the same cautious way: at most that of the pooled log.
 
 
 def check_sites(sites: SiteEvidence, learner: Any, settings: GateSettings) -> GateSettings:
@@ -623,6 +616,15 @@ def gate_states(
             wanted = pairs & np.tile(enough, pairs.shape[1] // A)
         if sites is not None:
             tests = [tests_of_sites(sites, wanted, settings, tested)]
+        elif large:
+            wanted = fair_pairs(_enough(whole, pairs.shape, learner.n_min), record.chances, asked)
+            wanted &= declared.inside[:, None]
+            tests = [
+                by_returns(
+                    source, whole, wanted, gamma, asked, int(wanted.sum()), 1.0,
+                    chances=record.chances, cut=cut,
+                )
+            ]  # fmt: skip
         else:
             seen = [visits_in(source, gamma, cut, settings.known_range, settings.markov)]
             tests = [_test(learner, source, counted, seen, wanted, record, asked, tested)]
@@ -681,6 +683,13 @@ REFUTED = say(
     "The log refutes the Markov property, so a group's first visit of a state counts, nothing is "
     "claimed about later visits, and no gain is stated."
 )
+
+
+def _enough(evidence: Evidence, shape: tuple[int, ...], n_min: float) -> Bools:
+    """bool (S, A or 2A): the pairs that n_min took and n_min did not; no return is looked at."""
+    took = evidence.took.n
+    here = (took >= n_min) & (evidence.n_others >= n_min)
+    return np.tile(here, shape[1] // here.shape[1])
 
 
 def _answers(pairs: Bools, choice: Codes, low: Floats, A: int) -> Codes:

@@ -9,54 +9,47 @@ from __future__ import annotations
 # Apart: one kind of gate; the others are beside it.
 import functools
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from dprl._core.arrays import Bools, Floats, Ints
-from dprl._core.words import N_, api, joined, option, say, say_many, sentences, worded
+from dprl._core.words import N_, api, option, say, say_many, sentences, worded
 from dprl.certificate.assumptions import LogRecord, as_in_the_state, resting_on
 from dprl.certificate.settings import GateSettings, check_cut, in_memory
-from dprl.errors import LogError, ParameterError, PolicyError
+from dprl.errors import LogError, ParameterError
 from dprl.evidence.counts import evidence
 from dprl.learners.confident import Confident
 from dprl.learners.discrete import DPRLDiscrete
-from dprl.logs.censoring import treat_cut
 from dprl.logs.log import Log
-from dprl.logs.overlap import cannot_tell, seen, sketch
+from dprl.logs.overlap import sketch
 from dprl.logs.returns import refuse_outside, returns
 from dprl.policies.certificate import WHOLE_POLICY, Certificate
 from dprl.policies.explain import usual_words
-from dprl.policies.familiar import check_familiar
+from dprl.policies.held_out import HeldOut
 from dprl.policies.protocol import Kind
 from dprl.policies.table import TablePolicy
 
 # --- One bound for a policy as a whole, on groups that the policy was not learned from
 #
-# Where states are many and each is small, no suggestion can be certified by itself, although all
-# of
-# them together gain a lot. Here one number is bounded, ρ(π) - ρ(b), and the whole policy is
-# issued or
-# nothing. Nothing follows for any one suggestion. The policy was chosen without these groups, so
-# one
-# bound at level δ is all that is paid.
+# Where states are many and each is small, no suggestion can be certified by itself, although all of
+# them together gain a lot. Here one number is bounded, ρ(π) - ρ(b), and the whole policy is issued
+# or nothing. Nothing follows for any one suggestion. The policy was chosen without these groups, so
+# one bound at level δ is all that is paid.
 #
 # Let an episode meet suggestions at the rows t_1 < t_2 < ... (everywhere else π defers and does
-# what
-# was done), let G be its return, b(a|s) the probability of the action taken, and
+# what was done), let G be its return, b(a|s) the probability of the action taken, and
 #
 #     w = ∏_i 1{a = π(s)} / b(a|s)       over the rows t_i;  w = 1 where it meets none
 #
-# Only the first episode of a group counts (how many follow may depend on what happened in it), so
-# ρ
+# Only the first episode of a group counts (how many follow may depend on what happened in it), so ρ
 # is the value of first episodes.
 #
 # **Proved** (b is known). Scale returns to [0, 1] by the range that was stated beforehand. Then
 #
 #     Z = 1 + w G - G >= 0      E Z = 1 + ρ(π) - ρ(b)
 #
-# whatever w is, since w G >= 0 and G <= 1: no bound on w is needed. (Where π suggests what is
-# never
+# whatever w is, since w G >= 0 and G <= 1: no bound on w is needed. (Where π suggests what is never
 # done, E w G only misses something that is not negative, and the bound is on the safe side.) So
 #
 #     E(d) = mean_j ∏_groups (1 + f_j (Z / (1 + d) - 1))
@@ -70,11 +63,9 @@ from dprl.policies.table import TablePolicy
 #
 # with R_i the discounted rewards from row t_i until the next such row, k_i steps later (until the
 # end, for the last), is the doubly robust recursion (Jiang and Li 2016) of a deterministic policy
-# that defers. Its difference to usual practice is D = γ^{t_1} (v_1 - G_{t_1}), and 0 for an
-# episode
+# that defers. Its difference to usual practice is D = γ^{t_1} (v_1 - G_{t_1}), and 0 for an episode
 # that meets no suggestion. b̂ and V̂ of a group come from groups in other folds: b̂ from counts,
-# drawn
-# towards the shares of all states; V̂ = R̂_π + P̂_π V̂ from the rows that followed. Then
+# drawn towards the shares of all states; V̂ = R̂_π + P̂_π V̂ from the rows that followed. Then
 #
 #     low = mean D - t_{1-δ} · se       se² = max( variance of the mean of D,  s² ∑ (w - 1)² / N²
 #     )
@@ -89,6 +80,13 @@ FRACTIONS = np.geomspace(0.002, 0.95, 16)
 
 FOLDS, FLOOR, LARGEST = 5, 0.01, 1e100
 """Folds of groups; least estimated probability; largest weight, whose square must be finite."""
+
+PART_IN_CHOOSING = (
+    "a bound for the whole policy needs groups that had no part in choosing it.",
+    "Give a log of other groups (keep some aside before learning: log.split, or dprl split); or "
+    "give the learner, which is then fitted to half of the groups.",
+)
+"""Why a log that the policy has seen is refused, and what to do."""
 
 WHOLE_LEAST = 40
 """Followers, and others who met a suggestion, from which on the error was measured."""
@@ -347,21 +345,21 @@ def gate_policy(proposal: Any, log: Any, settings: GateSettings) -> TablePolicy:
     _check_proposal(proposal, log)
     if isinstance(proposal, DPRLDiscrete | Confident):
         inside = settings.sides(log)[log.group]
-        policy = proposal.fit(log.take(np.flatnonzero(inside)))
-        certifying = log.take(np.flatnonzero(~inside))
+        fitted, half = (
+            proposal.fit(log.take(np.flatnonzero(inside))),
+            log.take(np.flatnonzero(~inside)),
+        )
+        cut = fitted.parameters.get("cut")
+        held = HeldOut(fitted, half, half, proposal.gamma, cut, None, reads="transitions")
         learned = say("The policy was learned from one half of the groups.")
         notes = [sentences(learned, settings.split_note)]
     else:
-        policy, certifying = proposal, log
-        _refuse_seen(policy, log)
-        notes = [*check_familiar(policy, log)]
-        unsure = cannot_tell(policy.provenance)
-        if unsure:
-            told = joined("", (unsure, "."))
-            notes.append(sentences(told, say("If it has, nothing here holds.")))
-    policy = replace(policy, certificate=None)
-    gamma, cut = float(policy.parameters["gamma"]), policy.parameters.get("cut")
-    treated = treat_cut(certifying, gamma, cut).gathered()
+        held = HeldOut.meet(
+            proposal, log, claim="a certificate", reads="transitions", refusal=PART_IN_CHOOSING
+        )
+        notes = [*held.strange, *held.untold(say("If it has, nothing here holds."))]
+    policy: TablePolicy = replace(cast("TablePolicy", held.policy), certificate=None)
+    gamma, cut, certifying, treated = float(held.gamma), held.cut, held.log, held.treated
     if not treated.n_episodes:
         raise LogError("no episode is left to certify with.", do="Read more, or drop fewer.")
     met = Met.of(treated, _choice(policy, treated), gamma)
@@ -434,17 +432,6 @@ def _check_proposal(proposal: Any, log: Log) -> None:
                 "Judge other policies with {command}, on groups they have never seen.",
                 command=api("dprl.evaluate"),
             ),
-        )
-
-
-def _refuse_seen(policy: TablePolicy, log: Log) -> None:
-    what = seen(policy.provenance, log)
-    if what:
-        raise PolicyError(
-            f"{what}: a bound for the whole policy needs groups that had no part in choosing it.",
-            f"log {log.digest()[:12]}",
-            "Give a log of other groups (keep some aside before learning: log.split, or dprl "
-            "split); or give the learner, which is then fitted to half of the groups.",
         )
 
 

@@ -287,9 +287,7 @@ def _beside_practice(
         "differs": float(apart.mean()),
         "unsupported": blind,
         "behavior": behavior.how,
-        "refuted": bool(
-            behavior.doubt is not None and behavior.doubt.refuted and not recorded[acts].all()
-        ),
+        "refuted": bool(held.doubt is not None and held.doubt.refuted and not recorded[acts].all()),
         "misplaced": behavior.misplaced,
         "log_loss": behavior.log_loss,
         "suggested_expected": float(follow.sum() / acts.sum()) if acts.any() else None,

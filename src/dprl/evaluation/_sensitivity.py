@@ -220,9 +220,6 @@ class Sensitivity(Result):
         lines = [*_star_lines(self), *_vacuous_lines(self), *bounds, *_yardstick_lines(self)[:1]]
         return in_short([*lines, *(f"warning: {w}" for w in self.warnings)], "sensitivity")
 
-    def __str__(self) -> str:
-        return "\n".join(self.brief())
-
     def __repr__(self) -> str:
         star = "none" if self.gamma_star is None else gamma_words(self.gamma_star)
         return f"<Sensitivity: {len(self.rows)} values of Γ, Γ* {star}>"
@@ -307,41 +304,29 @@ def _figure(result: Sensitivity) -> Any:
 #
 # `dprl._core.inference` explains Γ and φ. There are two ways, both with sampling error from a
 # bootstrap over groups: percentiles of the lower bound for the lower end, of the upper bound for
-# the
-# upper end (Zhao, Small and Bhattacharya, JRSS-B 2019).
+# the upper end (Zhao, Small and Bhattacharya, JRSS-B 2019).
 #
 # **One decision** (`OneDecision`): no episode has more than one step at which the policy differs
-# from
-# practice. Let b be the probability of the suggested action there and Y the (discounted) return
-# from
-# there on. Those who took the suggestion keep what they got; what the others would have got is
-# E[r Y]
-# over those who took it, so
+# from practice. Let b be the probability of the suggested action there and Y the (discounted)
+# return from there on. Those who took the suggestion keep what they got; what the others would have
+# got is E[r Y] over those who took it, so
 #
 #     difference to usual practice = 1/N ∑ over those who did otherwise of (E[r Y | state] - Y)
 #
-# and E[r Y | state] is at least the mean of φ(Y) of those who took the suggestion, each weighted
-# by
-# (1 - b)/b. For labels the counts, the mean and θ (a quantile) are those of each state, so this
-# is
-# the sharp bound of the sample. For features θ is one quantile of Y, or a model of Y and a
-# quantile
+# and E[r Y | state] is at least the mean of φ(Y) of those who took the suggestion, each weighted by
+# (1 - b)/b. For labels the counts, the mean and θ (a quantile) are those of each state, so this is
+# the sharp bound of the sample. For features θ is one quantile of Y, or a model of Y and a quantile
 # of its errors, or a quantile of Y in each of five parts by that model, whichever bounds better:
-# every θ gives a valid bound, and the nearer it is to the quantile given the state, the nearer
-# the
-# bound is to the sharp one (Dorn and Guo, JASA 2022). Upper
-# bounds are lower bounds of -Y, with the sign changed. θ, and b for features, are not estimated
-# again
-# in each draw; the counts of states are.
+# every θ gives a valid bound, and the nearer it is to the quantile given the state, the nearer the
+# bound is to the sharp one (Dorn and Guo, JASA 2022). Upper bounds are lower bounds of -Y, with the
+# sign changed. θ, and b for features, are not estimated again in each draw; the counts of states
+# are.
 #
 # **Several decisions** (`Several`): the weight of an episode is a product of 1 + (1/b - 1) r over
-# its
-# steps at which the policy differs, so it lies between two products. Of all weights in between,
-# those
-# with the lowest weighted mean return give the large weight to low returns and the small weight
-# to
-# high ones; the turning point is found by trying all. It is valid, but not sharp, and with many
-# decisions it soon says nothing.
+# its steps at which the policy differs, so it lies between two products. Of all weights in between,
+# those with the lowest weighted mean return give the large weight to low returns and the small
+# weight to high ones; the turning point is found by trying all. It is valid, but not sharp, and
+# with many decisions it soon says nothing.
 
 ROOM = 4_000_000
 """Numbers (draws times episodes or states) held at a time."""
@@ -743,7 +728,7 @@ def sensitivity(
     blind, by_state = 0.0, treated.state is not None and isinstance(bounds, OneDecision)
     if not by_state:  # there the ends of the range stand for what nobody took
         blind = unsupported_chance(decisions, model, table, row[held.rows], treated, seed)
-    refuted = model.doubt is not None and model.doubt.refuted and not recorded[apart].all()
+    refuted = held.doubt is not None and held.doubt.refuted and not recorded[apart].all()
     unsure = "" if not apart.any() else (
         "few" if bounds.sample_size < ENOUGH else "refuted" if refuted
         else "unsupported" if blind > BLIND else ""
@@ -777,7 +762,7 @@ def sensitivity(
         "unsupported": blind,
         "unsure": unsure,
     }
-    doubted = doubt_notes(treated, model.doubt) if unsure == "refuted" else []
+    doubted = doubt_notes(treated, held.doubt) if unsure == "refuted" else []
     shown = log.outcome.facts
     return Sensitivity(
         rows=tuple(map(shown, result)),

@@ -211,15 +211,12 @@ def _in_order(values: list[Any]) -> list[Any]:
 # A learner is anything with `fit(log)` that returns a policy. To try several settings, it must be
 #
 # * a dataclass with a field for each setting, which `dataclasses.replace` fills; or
-# * an object with a method `with_settings(**settings)` that returns a learner with these
-# settings,
+# * an object with a method `with_settings(**settings)` that returns a learner with these settings,
 #   and does not change the object itself.
 #
-# A learner that can share work between settings also has `fit_each(log, settings)`, which yields
-# a
+# A learner that can share work between settings also has `fit_each(log, settings)`, which yields a
 # policy for each of them. Where it cannot share them all, `SHARED` names those that it can;
-# settings
-# that differ in others are fitted apart.
+# settings that differ in others are fitted apart.
 
 NEEDS = (
     "A learner has fit(log), and is a dataclass with the fields {names}, or has a method "
@@ -498,9 +495,6 @@ class Sweep(Result):
             f"{many(self, 'setting')}, by {self.estimator}. The best of several is lucky: judge "
             "what you pick on episodes this sweep never saw.",
         ], "sweep")  # fmt: skip
-
-    def __str__(self) -> str:
-        return "\n".join(self.brief())
 
     def to_dict(self) -> dict[str, Any]:
         """The rows, and the digests of the logs, as values that JSON can carry.

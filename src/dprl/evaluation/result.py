@@ -548,9 +548,6 @@ class Evaluation(Result):
             shown = [*shown[: room - 1], f"and {many(more, 'further warning')}"]
         return in_short([*lines, *shown], "evaluation")
 
-    def __str__(self) -> str:
-        return "\n".join(self.brief())
-
     def details(self) -> str:
         """All estimates, what they rest on, and every warning, as text.
 
@@ -938,7 +935,7 @@ def wary_of(
         cautions.append(
             sentences(
                 say("the record cannot tell: no estimate has an interval."),
-                *doubt_notes(log, held.behavior.doubt),
+                *doubt_notes(log, held.doubt),
             )
         )
     cautions += _chosen(facts, policy, log)

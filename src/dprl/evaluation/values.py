@@ -47,11 +47,9 @@ from dprl.policies.held_out import PolicyAtSteps
 
 # --- A log whose features are numbers alone, for the models of values: trees over columns
 #
-# A category becomes a column of 0 and 1 per label. Where a feature is missing somewhere, the gap
-# is
+# A category becomes a column of 0 and 1 per label. Where a feature is missing somewhere, the gap is
 # filled with the median of what is there and one more column of 0 and 1 says where that was, so
-# that
-# trees can tell the two apart. Nothing here looks at actions or rewards.
+# that trees can tell the two apart. Nothing here looks at actions or rewards.
 
 
 def in_numbers(log: Log) -> Log:

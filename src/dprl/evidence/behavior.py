@@ -36,12 +36,14 @@ from dprl._core.words import say
 from dprl.errors import LogError, ParameterError
 from dprl.evidence.models import MOST_ROWS, NUISANCES
 from dprl.evidence.nuisances import fit_behavior
-from dprl.evidence.score_test import ScoreTest
+from dprl.evidence.score_test import ScoreTest, Shapes, score_test
 from dprl.logs.log import Log, check_log
 
 BINS = 10
 FOLDS = 5
 """Folds of labels, and the most folds of features."""
+SURE = 0.02
+"""The chance that a sound estimate is refuted where actions are suggested."""
 
 
 def folds_of(log: Log, folds: int, seed: int) -> Ints:
@@ -73,6 +75,8 @@ class Behavior:
         log: Digest of the log.
         doubt: Over features, whether the record refutes the estimate (`dprl.evidence.score_test`).
             Default None: it was not tested.
+        foretold: Over features, float64 (N,), the return that is foretold at each step from other
+            groups, for `doubt_at`. Default None: it was not fitted.
 
     Example:
         >>> import dprl
@@ -89,6 +93,7 @@ class Behavior:
     estimated: bool
     log: str
     doubt: ScoreTest | None = None
+    foretold: Floats | None = None
 
     def __post_init__(self) -> None:
         for name in ("table", "row", "action"):
@@ -127,9 +132,9 @@ class Behavior:
         threads = check_threads(threads)
         wanted = _usual_folds(log) if folds is None else folds
         fold = np.repeat(folds_of(log, wanted, seed), log.lengths)
-        K, doubt = int(fold.max()) + 1, None
+        K, doubt, foretold = int(fold.max()) + 1, None, None
         if log.state is None:
-            table, doubt = fit_behavior(log, K, seed, threads)
+            table, doubt, foretold = fit_behavior(log, K, seed, threads)
             models = sum(one.of == "actions" for one in NUISANCES.values())
             how = say("{n} models weighed, {k} folds by group", n=models, k=K)
             if models == 5:
@@ -138,7 +143,9 @@ class Behavior:
         else:
             table, how = _by_counts(log, fold, K), say("counts, {k} folds by group", k=K)
             row = fold * log.n_states + log.codes()
-        return cls(table, row.astype(np.int64), log.action, how, True, log.digest(), doubt)
+        return cls(
+            table, row.astype(np.int64), log.action, how, True, log.digest(), doubt, foretold
+        )
 
     @classmethod
     def given(cls, log: Log, pi: Any) -> Behavior:
@@ -191,6 +198,43 @@ class Behavior:
                 "estimated.",
             )
         return cls(table, row, log.action, "given", False, log.digest())
+
+    def doubt_at(self, group: Ints, suggested: Ints, seed: int = 0) -> ScoreTest | None:
+        """What the record says of the estimate where actions are suggested.
+
+        Beside the test of all steps, the errors at steps where an action is suggested are tested
+        against what outcomes go with there (`dprl.evidence.score_test`).
+
+        Args:
+            group: int64 (N,), the group of each step.
+            suggested: int64 (N,), the code of the suggested action at each step, -1 for none.
+            seed: Seed of the test. Default 0.
+
+        Returns:
+            The test that refutes it, or that of all steps; None where nothing was tested.
+
+        Example:
+            >>> import dprl, numpy as np
+            >>> rng = np.random.default_rng(0)
+            >>> log = dprl.from_arrays(
+            ...     episode=range(300), state=rng.normal(size=(300, 1)),
+            ...     action=rng.choice(["a", "b"], 300), reward=rng.normal(size=300),
+            ... )
+            >>> Behavior.fit(log).doubt_at(np.arange(300), np.zeros(300, int)).refuted
+            False
+        """
+        if self.doubt is None or self.foretold is None or self.doubt.refuted:
+            return self.doubt
+        codes = np.unique(suggested[(suggested >= 0) & (suggested < self.table.shape[1])])
+        base, b, aimed = np.zeros((len(self.row), 0)), self.table[self.row], self.foretold[:, None]
+        for a in codes.tolist():
+            found = score_test(
+                Shapes(base, 0), base, b, self.action, group, rows=np.flatnonzero(suggested == a),
+                actions=[a], aimed=aimed, level=0.0, aimed_level=SURE / len(codes), seed=seed,
+            )  # fmt: skip
+            if found.refuted:
+                return found
+        return self.doubt
 
     def took(self) -> Floats:
         """The probability of the action that was taken, at each step.

@@ -7,9 +7,12 @@ it after refusing what cannot be counted.
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +32,7 @@ from dprl._core.exact import (
     lowest_bit,
     moments,
     not_below,
+    raise_window,
     top_of,
 )
 from dprl.errors import LogError, ParameterError, PrecisionWarning
@@ -39,25 +43,19 @@ from dprl.logs.source import Chunk, Share, Source, check_treatment
 
 # --- Evidence: what a log says about every state and pair, in exact sums
 #
-# For every state s and pair (s, a), counted by trajectory and not by visit (by group where the
-# log
+# For every state s and pair (s, a), counted by trajectory and not by visit (by group where the log
 # has groups, such as a patient with several stays):
 #
-# | symbol | meaning |
-# |---|---|
-# | n(s), V̂(s) | trajectories that visit s; mean of G at the first visit of s |
-# | n(s,a), Q̂(s,a) | trajectories that contain (s,a); mean of G at the first occurrence of (s,a)
-# |
-# | m(s,a) | trajectories whose action at the first visit of s is a, with their G |
+# | symbol | meaning | |---|---| | n(s), V̂(s) | trajectories that visit s; mean of G at the first
+# visit of s | | n(s,a), Q̂(s,a) | trajectories that contain (s,a); mean of G at the first
+# occurrence of (s,a) | | m(s,a) | trajectories whose action at the first visit of s is a, with
+# their G |
 #
 # **Evidence is a monoid.** Returns and their squares are added as whole digits, each pair in a
-# window
-# of its own (see `dprl._core.exact`): any chunking, any number of threads and any tree of merges
-# gives the same bits, a tie Q̂ = V̂ is a tie and is not decided by rounding, and a huge return of
-# one
-# pair does not change any other pair. Where returns of one pair differ so much in size that
-# digits
-# are lost, its mean and standard deviation are NaN, with a warning.
+# window of its own (see `dprl._core.exact`): any chunking, any number of threads and any tree of
+# merges gives the same bits, a tie Q̂ = V̂ is a tie and is not decided by rounding, and a huge
+# return of one pair does not change any other pair. Where returns of one pair differ so much in
+# size that digits are lost, its mean and standard deviation are NaN, with a warning.
 #
 # Each pair owns two accumulators: FIRST (its return at a first visit of s) and
 # LATER (its first occurrence when s was visited before, with another action). m counts FIRST,
@@ -403,20 +401,32 @@ def check_summands(n: int) -> None:
 
 # --- Evidence of a log with discrete states: two passes over the rows, no Python object per step
 #
-# The first pass finds, for each row, where its return belongs: each state keeps a stamp of the
-# last
+# The first pass finds, for each row, where its return belongs: each state keeps a stamp of the last
 # group that visited it and bits for the actions taken there, so nothing has to be cleared between
-# episodes. Going backwards through the episode it then computes the returns, to find how large
-# the
-# returns of every accumulator are. The second pass adds the returns up, as digits (see
-# `dprl._core.exact`).
+# episodes. Going backwards through the episode it computes the returns, and writes those that
+# count, each with its accumulator, side by side with others of the same range of states. The second
+# pass adds them up, as digits (see `dprl._core.exact`), range by range: the accumulators of a range
+# stay in the cache, where those of all states would be met at random in the memory. A window is
+# raised when a larger return comes, which drops what the window of all of them never had.
 
 LARGEST_TABLE = 1 << 26
 """The most pairs (s, a) for which a dense table of accumulators fits an ordinary machine."""
+BLOCK = 1 << 23
+"""About so many rows are written aside before they are added: 12 bytes each."""
+IN_CACHE = 1 << 12
+"""About so many pairs are added at a time: their accumulators stay in the cache of a core."""
 
 
 @compiled
-def _measure(
+def _rows_of_ranges(
+    state: NDArray[np.int32], first: int, last: int, shift: int, out: Ints
+) -> None:  # pragma: no cover - compiled
+    for t in range(first, last):
+        out[state[t] >> shift] += 1
+
+
+@compiled
+def _scatter(
     starts: NDArray[np.int64],
     state: NDArray[np.int32],
     action: NDArray[np.int32],
@@ -427,21 +437,23 @@ def _measure(
     group: NDArray[np.int32],
     seen: NDArray[np.int32],
     role: NDArray[np.uint8],
-    top: NDArray[np.int16],
-    bottom: NDArray[np.int16],
+    shift: int,
+    at: Ints,
+    place: NDArray[np.uint32],
+    returns: Floats,
 ) -> int:  # pragma: no cover - compiled
-    """Find out which rows count, and how large the returns of every accumulator are.
+    """Find out which rows count, and write their returns to the places of their states.
 
     group (E,): the group of each episode. Episodes of a group follow each other and count as one.
     seen (S·W, 2), W = ceil(A / 32): for each state and each 32 actions, the last group that came
         to the state, and bits for the actions it took.
     role (N,): 1 where a row belongs to FIRST of its pair, 2 to LATER, 0 where it does not count.
-    top, bottom (2·S·A,): the highest and lowest bit of the returns of FIRST, then of LATER.
+    at: where the next row of each range of 2^shift states is written. If empty, none is.
+    place, returns: 2·(s·A + a), 1 more for LATER, and the return, of the rows that count.
 
     Returns the last row whose return is not finite, or -1.
     """
     width = (n_actions + 31) >> 5
-    later = np.int64(len(top) >> 1)
     tail = np.zeros(1)
     bits = tail.view(np.int64)
     for e in range(len(starts) - 1):
@@ -462,56 +474,56 @@ def _measure(
         tail[0] = 0.0
         for t in range(starts[e + 1] - 1, starts[e] - 1, -1):
             tail[0] = reward[t] + gamma * tail[0]
-            highest = top_of(bits[0])
-            if highest > 1023:
+            if (bits[0] >> 52) & 0x7FF == 0x7FF:
                 return t
-            if role[t] == 0 or highest == NOTHING:
+            if role[t] == 0 or len(at) == 0:
                 continue
-            cell = np.int64(state[t]) * n_actions + action[t] + (later if role[t] == 2 else 0)
-            top[cell] = max(top[cell], highest)
-            bottom[cell] = min(bottom[cell], lowest_bit(bits[0]))
+            s = np.int64(state[t])
+            k = at[s >> shift]
+            place[k] = np.uint32(2 * (s * n_actions + action[t]) + role[t] - 1)
+            returns[k] = tail[0]
+            at[s >> shift] = k + 1
     return -1
 
 
 @compiled
 def _add_up(
-    starts: NDArray[np.int64],
-    state: NDArray[np.int32],
-    action: NDArray[np.int32],
-    reward: NDArray[np.float64],
-    gamma: float,
+    place: NDArray[np.uint32],
+    returns: Floats,
     n_actions: int,
-    role: NDArray[np.uint8],
-    top: NDArray[np.int16],
-    words: NDArray[np.int64],
-    span: NDArray[np.float64],
+    top: Exponents,
+    bottom: Exponents,
+    words: Ints,
+    span: Floats,
+    n: Ints,
 ) -> None:  # pragma: no cover - compiled
-    """Add the returns of the episodes of `starts` to the accumulators.
+    """Add returns to the accumulators of their places.
 
-    role (N,) and top (2·S·A,): as `_measure` found them.
+    place, returns: as `_scatter` wrote them.
     words (2·S·A, 1 + SUMS + SQUARES): FIRST of all pairs, then LATER.
-    span (S, 2): the smallest and the largest return of FIRST, NaN before there is one.
+    top, bottom (2·S·A,): the highest and the lowest bit of the returns of FIRST, then of LATER.
+    span (S, 2): the smallest and the largest return of FIRST, inf and -inf before there is one.
+    n (S·A,): how many returns of each pair were added.
     """
     later = np.int64(len(words) >> 1)
-    tail = np.zeros(1)
-    bits = tail.view(np.int64)
-    for e in range(len(starts) - 1):
-        tail[0] = 0.0
-        for t in range(starts[e + 1] - 1, starts[e] - 1, -1):
-            tail[0] = reward[t] + gamma * tail[0]
-            if role[t] == 0:
-                continue
-            G, s = tail[0], np.int64(state[t])
-            cell = s * n_actions + action[t]
-            if role[t] == 1:
-                if not span[s, 0] <= G:
-                    span[s, 0] = G
-                if not span[s, 1] >= G:
-                    span[s, 1] = G
-            else:
-                cell += later
-            words[cell, COUNT] += 1
-            add_float(words, cell, top[cell], SUMS, SQUARES, bits[0])
+    bits = returns.view(np.int64)
+    by = np.uint32(n_actions)
+    for k in range(len(place)):
+        pair, late, b = place[k] >> np.uint32(1), place[k] & np.uint32(1), bits[k]
+        cell, s = np.int64(pair) + later * np.int64(late), np.int64(pair // by)
+        n[pair] += 1
+        low, high = (math.inf, -math.inf) if late else (returns[k], returns[k])
+        span[s, 0] = low if low < span[s, 0] else span[s, 0]  # written so, these are no jumps,
+        span[s, 1] = high if high > span[s, 1] else span[s, 1]  # which nobody could foretell
+        words[cell, COUNT] += 1
+        highest = top_of(b)
+        if highest == NOTHING:
+            continue
+        if highest > top[cell]:
+            raise_window(words, int(cell), SUMS, top[cell], highest)
+            top[cell] = highest
+        bottom[cell] = min(bottom[cell], lowest_bit(b))
+        add_float(words, int(cell), top[cell], SUMS, SQUARES, b)
 
 
 @dataclass(frozen=True, eq=False)
@@ -565,7 +577,6 @@ def count(
     gamma = check_gamma(gamma)
     check_visits(visits)
     threads = check_threads(threads)
-    state = log.codes()
     S, A = log.n_states, log.n_actions
     if S * A > LARGEST_TABLE:
         raise LogError(
@@ -574,39 +585,33 @@ def count(
         )
     need_for_pairs(S, A, per_pair=16 * (1 + SUMS + SQUARES))
     check_summands(log.n_episodes if visits == "first" else log.n_steps)
-    role, ranges = np.empty(log.n_steps, np.uint8), _whole_groups(log, threads)
-    top, bottom = _windows(log, gamma, visits == "all", ranges, role)
+    ranges = _whole_groups(log, threads)
+    role = np.empty(log.n_steps, np.uint8)
+    words = np.zeros((2 * S * A, 1 + SUMS + SQUARES), np.int64)
+    top, bottom = np.full(2 * S * A, NOTHING, np.int16), np.full(2 * S * A, 30_000, np.int16)
+    span, n = np.full((S, 2), (np.inf, -np.inf)), np.zeros((len(ranges), S * A), np.int64)
 
-    def part(first: int, last: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        words = np.zeros((2 * S * A, 1 + SUMS + SQUARES), np.int64)
-        span = np.full((S, 2), np.nan)
-        _add_up(
-            log.starts[first : last + 1], state, log.action, log.reward, gamma, A, role, top, words,
-            span,
-        )  # fmt: skip
-        return words.reshape(2, S, A, -1), span
+    def add(i: int, place: NDArray[np.uint32], returns: Floats) -> None:
+        _add_up(place, returns, A, top, bottom, words, span, n[i])
 
-    sums_of_parts = in_parts(part, ranges)
-    n = tuple(words[..., COUNT].sum(axis=0) for words, _ in sums_of_parts)
-    total, span = sums_of_parts[0]
-    for words, other in sums_of_parts[1:]:
-        total += words
-        np.fmin(span[:, 0], other[:, 0], out=span[:, 0])
-        np.fmax(span[:, 1], other[:, 1], out=span[:, 1])
+    _walk(log, gamma, visits == "all", ranges, role, add)
+    total = words.reshape(2, S, A, -1)
+    span[np.isinf(span)] = np.nan
     for array in (total, top, bottom, span):
         array.setflags(write=False)
     gathered_evidence = Evidence(
         total, top.reshape(2, S, A), bottom.reshape(2, S, A), span, log.states, log.actions, gamma,
         visits, log.n_episodes,
     )  # fmt: skip
-    return gathered_evidence, Occurrences(role == 1, role > 0, tuple(ranges), n)
+    counted = tuple(n.reshape(len(ranges), S, A))
+    return gathered_evidence, Occurrences(role == 1, role > 0, tuple(ranges), counted)
 
 
 def occurrences_of(log: Log, gamma: float, visits: Visits) -> tuple[Occurrences, NDArray[np.int64]]:
     """The rows of a gathered log that `count` counts, without their returns; first visits (S,)."""
     S, A, state = log.n_states, log.n_actions, log.codes()
     role, ranges = np.empty(log.n_steps, np.uint8), _whole_groups(log, None)
-    _windows(log, gamma, visits == "all", ranges, role)
+    _walk(log, gamma, visits == "all", ranges, role)
     counted, n = role > 0, []
     for first, last in ranges:
         rows = slice(log.starts[first], log.starts[last])
@@ -617,36 +622,81 @@ def occurrences_of(log: Log, gamma: float, visits: Visits) -> tuple[Occurrences,
     return Occurrences(first, counted, tuple(ranges), tuple(n)), visited
 
 
-def _windows(
+Take: TypeAlias = Callable[[int, NDArray[np.uint32], Floats], None]
+
+
+def _walk(
     log: Log,
     gamma: float,
     every_visit: bool,
     ranges: list[tuple[int, int]],
     role: NDArray[np.uint8],
-) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
-    """The highest and the lowest bit of the returns of every accumulator, int16 (2·S·A,).
+    take: Take | None = None,
+) -> None:
+    """Fill role (N,): whether each row belongs to FIRST (1), to LATER (2), or does not count (0).
 
-    Fills role (N,): whether each row belongs to FIRST (1), to LATER (2), or does not count (0).
+    The places and returns of the rows that count are given to `take`, with the number of their
+    range of episodes: block by block, one range of states after the other, and never at the same
+    time for two parts of one range of states.
     """
-    S, A = log.n_states, log.n_actions
+    S, A, n = log.n_states, log.n_actions, len(ranges)
+    seen = [np.full((S * ((A + 31) // 32), 2), -1, np.int32) for _ in ranges]
+    few = IN_CACHE // A if n == 1 else min(IN_CACHE // A, S // (4 * n))
+    shift = max(1, few).bit_length() - 1
+    blocks = [_blocks(log.starts[a : b + 1], a, BLOCK // n) for a, b in ranges]
+    for lot in itertools.zip_longest(*blocks, fillvalue=(0, 0)):
+        rows = np.zeros((((S - 1) >> shift) + 1 if take else 0, n), np.int64)
+        for i, (first, last) in enumerate(lot) if take else ():
+            _rows_of_ranges(log.codes(), log.starts[first], log.starts[last], shift, rows[:, i])
+        begin = np.append(0, np.cumsum(rows))
+        at = begin[:-1].reshape(rows.shape).T.copy()
+        place, returns = np.empty(begin[-1], np.uint32), np.empty(begin[-1])
+        settings = (gamma, every_visit, A, shift, place, returns)
+        in_parts(
+            functools.partial(_scatter_lot, log, lot, seen, role, at, settings),
+            [(i, i + 1) for i in range(n)],
+        )
+        if take:
+            in_parts(
+                functools.partial(_take_lot, take, begin, at, place, returns),
+                parts(begin[::n], n),
+            )
 
-    def part(first: int, last: int) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
-        top, bottom = np.full(2 * S * A, NOTHING, np.int16), np.full(2 * S * A, 30_000, np.int16)
-        seen = np.full((S * ((A + 31) // 32), 2), -1, np.int32)
-        row = _measure(
-            log.starts[first : last + 1], log.codes(), log.action, log.reward, gamma, every_visit,
-            A, log.group[first:last], seen, role, top, bottom,
-        )  # fmt: skip
-        if row >= 0:
-            refuse_overflow(log, row)
-        return top, bottom
 
-    bits_of_parts = in_parts(part, ranges)
-    top, bottom = bits_of_parts[0]
-    for highest, lowest in bits_of_parts[1:]:
-        np.maximum(top, highest, out=top)
-        np.minimum(bottom, lowest, out=bottom)
-    return top, bottom
+def _scatter_lot(
+    log: Log,
+    lot: tuple[tuple[int, int], ...],
+    seen: list[NDArray[np.int32]],
+    role: NDArray[np.uint8],
+    at: Ints,
+    settings: tuple[Any, ...],
+    i: int,
+    _: int,
+) -> None:
+    """The first pass over block i of a lot of blocks."""
+    (first, last), (gamma, every_visit, A, shift, place, returns) = lot[i], settings
+    row = _scatter(
+        log.starts[first : last + 1], log.codes(), log.action, log.reward, gamma, every_visit, A,
+        log.group[first:last], seen[i], role, shift, at[i], place, returns,
+    )  # fmt: skip
+    if row >= 0:
+        refuse_overflow(log, row)
+
+
+def _take_lot(
+    take: Take, begin: Ints, at: Ints, place: NDArray[np.uint32], returns: Floats, p: int, end: int
+) -> None:
+    """The second pass over ranges p to end of states; begin and at say where their rows are."""
+    n = len(at)
+    for k in range(p * n, end * n):
+        mine = slice(begin[k], at[k % n, k // n])
+        take(k % n, place[mine], returns[mine])
+
+
+def _blocks(starts: Ints, first: int, rows: int) -> list[tuple[int, int]]:
+    """Ranges of episodes, of which `first` is the first, of about so many rows or fewer."""
+    begin = starts - starts[0]
+    return [(first + a, first + b) for a, b in parts(begin, max(1, -(-int(begin[-1]) // rows)))]
 
 
 def _whole_groups(log: Log, threads: int | None) -> list[tuple[int, int]]:

@@ -36,8 +36,7 @@ from dprl.logs.source import Chunk, Source, columns_in_order
 
 # --- Credit: how much better than usual things went from a step on
 #
-# A return carries the luck of everything until the end of the episode. With values V of the
-# states,
+# A return carries the luck of everything until the end of the episode. With values V of the states,
 # fitted on *other* groups, the surprise of a step and the credit of a step are
 #
 #     δ_t = r_t + γ V(s_{t+1}) - V(s_t)                 V after the last row of an episode is 0
@@ -46,16 +45,14 @@ from dprl.logs.source import Chunk, Source, columns_in_order
 # λ says how far the values are trusted:
 #
 # * λ = 1: the sum telescopes, e_t = G_t - V(s_t), the return less a baseline. Comparisons of
-# actions
-#   stay unbiased *whatever V is*, if V never saw the group and the probabilities of the actions
-#   are
-#   right: a baseline that does not depend on the action cancels. The variance is that of returns.
+#   actions stay unbiased *whatever V is*, if V never saw the group and the probabilities of the
+#   actions are right: a baseline that does not depend on the action cancels. The variance is that
+#   of returns.
 # * λ = 0: e_t = δ_t. One reward is looked at, and the model is trusted for everything afterwards:
 #   if V is wrong at the next state, or the features do not tell all that matters for what comes
 #   next, the comparison is wrong too, however long the log is. The variance is smallest.
 # * Between: surprises k steps ahead count (γλ)^k / γ^k = λ^k of what they would in the return. An
-#   effect that shows within about 1 / (1 - λ) steps is seen in what happened; one that shows
-#   later
+#   effect that shows within about 1 / (1 - λ) steps is seen in what happened; one that shows later
 #   is seen only if V sees it coming.
 #
 # So λ < 1 adds an assumption, and a claim made with it has to say so. Cut episodes (observation

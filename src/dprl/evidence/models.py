@@ -60,11 +60,9 @@ from dprl.evidence.score_test import pursued, values_of
 # --- Which groups a model is fitted on, and which rows it answers for: never its own groups
 #
 # Groups are dealt into K folds. Rows of fold k get models fitted on the other folds. A model that
-# is
-# fitted on at most so many rows gets a random part of these groups, in whole groups.
+# is fitted on at most so many rows gets a random part of these groups, in whole groups.
 #
-# Fits run on several threads of ours, each fit on one thread: then sums are added up in one
-# order,
+# Fits run on several threads of ours, each fit on one thread: then sums are added up in one order,
 # and the answer does not depend on how many threads there are.
 
 T = TypeVar("T")
@@ -543,6 +541,20 @@ BOOSTED = {
     "max_leaf_nodes": 8, "l2_regularization": 5.0, "min_samples_leaf": 10,
 }  # fmt: skip
 """Few steps and many bins: more steps learn noise, and fewer bins blur where practice changes."""
+CLOSER = BOOSTED | {"max_iter": 100, "max_leaf_nodes": 16}
+"""More and larger steps: more of the shape of what is foretold, and more noise."""
+
+
+def closer_values(inputs: Inputs) -> Model:
+    """A model of values that is for tests of what people do: less shrunk than is best.
+
+    Args:
+        inputs: What the columns are.
+    """
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    model = HistGradientBoostingRegressor(**CLOSER)
+    return Model("closer", inputs.prepared(model, **SHAPES["boosting"]))
 
 
 for _shape, _behavior, _value in (
@@ -713,21 +725,18 @@ def _pairs(models: Sequence[Model], fits: Sequence[Fit]) -> list[Fit]:
 
 # --- Several models of what people do, weighed by how well they foretell rows they have not seen
 #
-# With p_m(t) the probability that model m gave to the action taken at row t, held out, the
-# weights
+# With p_m(t) the probability that model m gave to the action taken at row t, held out, the weights
 # minimise the held-out log-loss of the mixture,
 #
 #     w = argmin over the simplex of   L(w) = - 1/N ∑_t ln ∑_m w_m p_m(t)
 #
-# which is convex. The update w_m ← w_m · mean_t p_m(t) / ∑_k w_k p_k(t)
-# (expectation-maximisation)
-# never raises L, and L(w) - min L <= max_m mean_t p_m(t) / mix(t) - 1: it stops when that is
-# below
+# which is convex. The update w_m ← w_m · mean_t p_m(t) / ∑_k w_k p_k(t) (expectation-maximisation)
+# never raises L, and L(w) - min L <= max_m mean_t p_m(t) / mix(t) - 1: it stops when that is below
 # `CLOSE`. Nothing is random.
 #
 # Calibration of probabilities b (N, A): each action at each row is a case; the cases are put into
-# ten
-# equal bins of b. Of the cases given about p, did a share p happen? The misplaced probability is
+# ten equal bins of b. Of the cases given about p, did a share p happen? The misplaced probability
+# is
 #
 #     ∑_bins | times it happened - ∑ b | / (2 N)              (0 perfect, 1 all wrong)
 

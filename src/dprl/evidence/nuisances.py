@@ -67,12 +67,14 @@ from dprl.evidence.models import (
     Inputs,
     Model,
     blended,
+    closer_values,
     floored,
     gathered,
     in_threads,
     log_loss,
     misplaced,
     plan_fits,
+    predicted,
     probabilities,
     sharpened,
     stack_weights,
@@ -89,9 +91,8 @@ from dprl.logs.returns import returns
 # --- Several models of what people do on the same folds; in large logs only the good ones on all
 #
 # Where the first fold holds at least `ENOUGH` rows, all models answer for it, and those to which
-# the
-# mixture of that fold gives a weight below `SMALL` go no further: they would hardly be heard, and
-# most of the time goes into fitting them. In smaller logs every model answers for every fold.
+# the mixture of that fold gives a weight below `SMALL` go no further: they would hardly be heard,
+# and most of the time goes into fitting them. In smaller logs every model answers for every fold.
 
 ENOUGH = 2_500
 """Held-out rows of a fold from which on a weight is told well enough to drop a model by it."""
@@ -492,6 +493,7 @@ class Nuisances:
         doubt: What the errors of b say of it, after mending; None where all are known.
         more: float64 (N, k), functions of the features that were put into the models.
         practice: The models of what people do, for tests of b at some rows.
+        returns: float64 (N,), the returns that V foretells.
 
     Example:
         >>> import numpy as np
@@ -515,9 +517,19 @@ class Nuisances:
     doubt: ScoreTest | None = None
     more: Floats | None = None
     practice: Practice | None = None
+    returns: Floats | None = None
+
+    @functools.cached_property
+    def aims(self) -> tuple[Floats, Floats]:
+        """What outcomes go with, from other groups: V, and a model that follows them closer."""
+        assert self.practice is not None
+        assert self.returns is not None
+        return self.V, self.practice.closer(self.returns)
 
     def doubt_at(self, rows: Ints, action: int, level: float) -> ScoreTest | None:
-        """What the errors of b at some rows say of it; None where all is known.
+        """What the errors of b at some rows say of it, against what outcomes go with, too.
+
+        None where all is known.
 
         Args:
             rows: int64, the rows.
@@ -526,7 +538,7 @@ class Nuisances:
         """
         if self.doubt is None or self.practice is None:
             return None
-        return self.practice.doubt(self.b, rows, action, level)
+        return self.practice.doubt(self.b, rows, action, level, np.column_stack(self.aims))
 
 
 def fit_nuisances(
@@ -629,7 +641,7 @@ def fit_nuisances(
         *quality_notes(log, losses, b, given=source == "known"),
         *doubt_notes(log, doubt),
     ]
-    return Nuisances(V, b, losses, tuple(notes), source, doubt, practice.more, practice)
+    return Nuisances(V, b, losses, tuple(notes), source, doubt, practice.more, practice, G)
 
 
 def usual_values(
@@ -684,7 +696,7 @@ def usual_values(
 
 def fit_behavior(
     log: Log, folds: int, seed: int, threads: int | None = None
-) -> tuple[Floats, ScoreTest | None]:
+) -> tuple[Floats, ScoreTest | None, Floats]:
     """Probabilities of actions of usual practice, cross-fitted by group, as in `fit_nuisances`.
 
     Episodes may be cut, and where only one action was ever taken it is the answer. An action that
@@ -698,7 +710,8 @@ def fit_behavior(
             many as there are cores.
 
     Returns:
-        float64 (N, A), and the test of them as in `Nuisances`.
+        float64 (N, A), the test of them as in `Nuisances`, and float64 (N,), what returns are
+        foretold to be, from other groups, for a test against what outcomes go with.
     """
     menu = menu_of(log)
     if menu is not None:
@@ -706,7 +719,7 @@ def fit_behavior(
         menu[np.arange(log.n_steps), log.action] = True
     practice = Practice(log, folds, seed, True, None, menu, threads)
     _, b, _, doubt = practice.mended(practice.models(None), None, None, None)
-    return b, doubt
+    return b, doubt, practice.closer(returns(log, 1.0))
 
 
 MENDS = 3
@@ -782,12 +795,22 @@ class Practice:
         return models, b, losses, doubt
 
     def doubt(
-        self, b: Floats, rows: Ints | None = None, action: int | None = None, level: float = LEVEL
-    ) -> ScoreTest:
+        self, b: Floats, rows: Ints | None = None, action: int | None = None, level: float = LEVEL,
+        aimed: Floats | None = None,
+    ) -> ScoreTest:  # fmt: skip
         """Whether probabilities are refuted, at some rows and for one action or everywhere."""
         return score_test(
             *self._shapes, b, self.log.action, self.group, rows=rows,
-            actions=None if action is None else [action], level=level, seed=self.seed,
+            actions=None if action is None else [action], level=level, aimed=aimed, seed=self.seed,
+        )  # fmt: skip
+
+    def closer(self, G: Floats) -> Floats:
+        """float64 (N,), returns as a model foretells them that follows other groups closely."""
+        model = closer_values(self.columns)
+        return gathered(
+            self.fits,
+            in_threads([partial(predicted, model, self.x, G, fit) for fit in self.fits],
+                       self.threads),
         )  # fmt: skip
 
     @functools.cached_property

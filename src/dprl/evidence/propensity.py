@@ -26,21 +26,23 @@ from dprl._core.arrays import Bools, Floats
 from dprl._core.words import api, option, say, say_many, sentences, word, worded
 from dprl.errors import BalanceWarning
 from dprl.logs.censoring import outside
+from dprl.logs.design import all_chances
 from dprl.logs.log import Log
 from dprl.logs.source import Chunk, Source
 
 # --- Probabilities of actions that a log knows: a trial, or a rule with a lottery
 #
-# A log says with which probability p the action taken was taken (`Log.propensity`), on some rows
-# or
+# A log says with which probability p the action taken was taken (`Log.propensity`), on some rows or
 # on all. There b of the action taken is p, and the other actions share 1 - p in proportion to an
 # estimate. With two actions nothing is left to estimate.
 #
+# With more, nothing is either where the chances of all arms follow from those on record, as in a
+# trial
+# (`dprl.logs.design`).
+#
 # Where some rows are known and others are not, two ways of deciding may be mixed in one log
-# (patients
-# of a trial and patients outside of it). So whether p is known is one more input of the models,
-# and
-# they are weighed by the rows for which an estimate is needed.
+# (patients of a trial and patients outside of it). So whether p is known is one more input of the
+# models, and they are weighed by the rows for which an estimate is needed.
 
 Origin: TypeAlias = Literal["known", "mixed", "estimated"]
 
@@ -52,17 +54,21 @@ class Known:
     Attributes:
         p: float64 (N,), probability of the action taken; NaN where it is unknown.
         settled: bool (N,), the rows on which p leaves nothing to estimate.
+        every: float64 (N, A), the chances of all actions; None where they do not follow from p.
     """
 
     p: Floats
     settled: Bools
+    every: Floats | None = None
 
     @classmethod
     def of(cls, log: Log, menu: Bools | None) -> Known | None:
         """What the log knows; None where that is nothing. `menu` is bool (N, A), None: all."""
         if log.propensity is None or np.isnan(log.propensity).all():
             return None
-        p = log.propensity
+        p, every = log.propensity, all_chances(log)
+        if every is not None:
+            return cls(p, np.ones(log.n_steps, bool), every)
         possible = np.full(log.n_steps, log.n_actions) if menu is None else menu.sum(axis=1)
         return cls(p, ~np.isnan(p) & ((p == 1) | (possible <= 2)))
 
@@ -83,6 +89,8 @@ class Known:
 
     def used_in(self, b: Floats, log: Log) -> Floats:
         """Probabilities (N, A): known where they are, elsewhere the estimates b (N, A)."""
+        if self.every is not None:
+            return self.every.copy()
         rows = np.flatnonzero(self.at)
         taken, p, places = log.action[rows], self.p[rows], np.arange(len(rows))
         others = b[rows]

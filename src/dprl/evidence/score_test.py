@@ -11,7 +11,13 @@ and the largest |z_h| over all functions and actions is compared with the 1 - `L
 max_h |∑_g ξ_g u_g| / s_h with random signs ξ_g. (The second term of s_h is what the variance is if
 b̂ is right: where b̂ is .85 and all of thirty took the action, the first is far too small.) Beyond
 it b̂ is *refuted*: who was treated depends on more than the model of it, and a contrast of actions
-there may be due to that. No outcome is looked at, so no claim about outcomes is spoilt.
+there may be due to that. These functions see no outcome, so no claim about outcomes is spoilt.
+
+**What outcomes go with.** A contrast is false only where the errors of b̂ go with what outcomes go
+with, so one more test, of few functions and hence sharp, asks just that: `aimed`, values at a row
+that models of outcomes foretell from other groups. Where practice and outcomes share a shape that
+no model has found whole (a checkerboard, a product of four signs), what was found of it is enough
+to see that something is left. It can only take claims away, so it spoils none.
 
 The functions (`Shapes`): every feature, squares and products of two, steps (a feature is above a
 quantile), corners (two features are) and crosses (one of two is), waves of one feature and of two,
@@ -227,7 +233,7 @@ class ScoreTest:
 def score_test(
     shapes: Shapes, base: Floats, b: Floats, action: NDArray[Any], group: Ints, *,
     rows: Ints | None = None, actions: Sequence[int] | None = None, level: float = LEVEL,
-    seed: int = 0,
+    aimed: Floats | None = None, aimed_level: float = LEVEL, seed: int = 0,
 ) -> ScoreTest:  # fmt: skip
     """Test probabilities of actions by their errors at some rows.
 
@@ -241,10 +247,14 @@ def score_test(
         actions: The codes of actions whose errors are tested. Default None: all that enough groups
             took.
         level: The chance that a sound model is refuted. Default `LEVEL`.
+        aimed: float64 (N, k), values of outcomes from other groups than a row's own; a test of
+            their own. Default None: there is none.
+        aimed_level: The chance that this test refutes a sound model. Default `LEVEL`.
         seed: Seed of the signs.
 
     Returns:
-        The largest |z|, its quantile, and the functions beyond it.
+        The largest |z|, its quantile, and the functions beyond it; of the aimed test where that
+        refutes the model and the other does not.
     """
     rows = np.arange(len(action)) if rows is None else rows
     rows = _part(rows, group)
@@ -288,8 +298,17 @@ def score_test(
             break
         if all(abs(float(one[3] @ other[3])) < ALIKE for other in kept):
             kept.append(one)
-    z, a, key, _ = found[0]
-    return ScoreTest(z, quantile, tuple((x[1], x[2]) for x in kept), key[1], a)
+    z, refuting, key, _ = found[0]
+    if aimed is not None and z <= quantile:
+        found, most = [], np.zeros(DRAWS)
+        h = aimed[order] - aimed[order].mean(axis=0)
+        for a in tested:
+            look(a, [("values", (), (float(k),)) for k in range(h.shape[1])], h)
+        sharp = float(np.quantile(most, 1 - aimed_level, method="higher"))
+        best = max(found, key=lambda one: one[0])
+        if best[0] > sharp:
+            return ScoreTest(best[0], sharp, ((best[1], best[2]),), (), best[1])
+    return ScoreTest(z, quantile, tuple((x[1], x[2]) for x in kept), key[1], refuting)
 
 
 def _part(rows: Ints, group: Ints) -> Ints:

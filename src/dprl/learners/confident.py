@@ -88,10 +88,10 @@ class Confident:
             refute what it rests on (see `check`). Then `risk` is also the chance of a policy worse
             than usual practice, where that holds: the state tells all that matters, what drives
             both actions and outcomes is in it, and nothing happens that has not happened in the
-            log. Default True. False issues the policy whose own lower end at level 1 - risk, which
-            ignores the choice, is largest and above 0, and promises nothing: for research, and for
-            proposals that something else will judge. Only evidence "model" has a bound; other
-            evidence promises nothing of the whole.
+            log. Default True. `promise=False` issues the policy whose own lower end at level
+            1 - risk, which ignores the choice, is largest and above 0, and promises nothing: for
+            research, and for proposals that something else will judge. Only evidence "model" has a
+            bound; other evidence promises nothing of the whole.
         n_min: The number of trajectories an action needs before it may be suggested, at least 2.
             Default 3.
         keep: Share of the largest lower end that is enough, in (0, 1]: of the policies that keep
@@ -109,7 +109,7 @@ class Confident:
             happened yet. Default None: it holds unless something happens that has not happened.
         check: Whether to test if the state tells enough for a model (`dprl.markov_check`). A
             StateWarning says where it does not, and nothing is promised or issued with
-            promise=True. Default True.
+            `promise=True`. Default True.
         cut: What to do with cut episodes: "drop-unrelated" (which declares that whether an episode
             was cut depends neither on its length nor on its outcome), "bootstrap" or "terminal".
             Default None: as "terminal", with a CutWarning. With "bootstrap" the model

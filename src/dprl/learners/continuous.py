@@ -62,8 +62,7 @@ from dprl.errors import ParameterError
 from dprl.evidence.decision_points import allowed, best_choice
 from dprl.evidence.excursions import credit
 from dprl.evidence.neighbors.device import open_device
-from dprl.evidence.neighbors.engine import Points
-from dprl.evidence.neighbors.engines import Remembering, SpreadEngine, near
+from dprl.evidence.neighbors.engine import Points, Remembering, SpreadEngine, near
 from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.nuisances import usual_values
 from dprl.logs.censoring import treat_cut
@@ -217,18 +216,19 @@ class DPRLContinuous:
 
     Attributes:
         n_min: The number of trajectories an action needs near a state before it may be suggested: a
-            whole number >= 1, or infinity (always defer).
+            whole number >= 1 (in Python also infinity: always defer).
         radius: The largest distance of similar states, after scaling (in the metric); at least 0.
         gamma: Discount in (0, 1].
         metric: How the distance between two states is measured. Default `Metric()`.
         visits: "first" (the default) counts trajectories; "all" counts neighbours and carries no
             certificate.
-        contrast: Whether n_min trajectories must also have done something else near the state.
-            Default True; False is the paper's rule.
-        plan: Whether to plan over many decisions. Default True; False takes the best single one.
+        contrast: Whether `n_min` trajectories must also have done something else near the state.
+            Default True; `contrast=False` is the paper's rule.
+        plan: Whether to plan over many decisions. Default True; `plan=False` takes the best
+            single one.
         cut: What to do with cut episodes: "drop" (nothing can be claimed), "drop-unrelated" (which
             declares that whether an episode was cut depends neither on its length nor on its
-            outcome), "bootstrap", "terminal", or, with plan=False and no lam below 1, "ipcw"
+            outcome), "bootstrap", "terminal", or, with `plan=False` and no `lam` below 1, "ipcw"
             (weights by the chance to be followed so far). Default None: as "terminal", with a
             CutWarning.
         lam: λ of the credit that is compared in place of returns, in [0, 1]: 1 takes the value of

@@ -54,24 +54,26 @@ class DPRLDiscrete:
 
     Attributes:
         n_min: The number of trajectories an action needs before it may be suggested: a whole number
-            >= 1, or infinity (always defer).
+            >= 1 (in Python also infinity: always defer).
         gamma: Discount in (0, 1].
-        contrast: Whether n_min trajectories must also have done something else in the state.
-            Default True; False is the paper's rule.
-        plan: Whether to plan over many decisions. Default True; False takes the best single
+        contrast: Whether `n_min` trajectories must also have done something else in the state.
+            Default True; `contrast=False` is the paper's rule.
+        plan: Whether to plan over many decisions. Default True; `plan=False` takes the best single
             decision (argmax Q̂). Where without discount a plan never ends the policy defers, and
             says so.
         visits: "first" (the default) counts trajectories; "all" counts visits, for comparison, and
             carries no certificate.
         cut: What to do with cut episodes: "drop" (nothing can be claimed), "drop-unrelated" (which
             declares that whether an episode was cut depends neither on its length nor on its
-            outcome), "bootstrap", "terminal", or, with plan=False, "ipcw" (weights by the chance
+            outcome), "bootstrap", "terminal", or, with `plan=False`, "ipcw" (weights by the chance
             to be followed so far). Default None: as "terminal", with a CutWarning.
         segments: How the plan reads Algorithm 2. "end" (the default): what follows the last
-            decision point counts, and ends in a state of value 0. "text" (the paper's Section 4):
-            only between first visits of states; what follows the last decision point is dropped.
-            "printed" (the pseudocode of the appendix, for comparison only): the same, and the
-            reward at the next decision point counts twice. The values of the last two only rank
+            decision point counts, and ends in a state of value 0. "pooled": the same, with the
+            share that ends so of each action moved towards that of all actions of the state, as far
+            as the log does not tell them apart. "text" (the paper's Section 4): only between first
+            visits of states; what follows the last decision point is dropped.
+            "printed" (the pseudocode of the appendix, for comparison only): as "text", and the
+            reward at the next decision point counts twice. The values of these three only rank
             actions; the values that the policy states are then mean returns.
 
     Raises:

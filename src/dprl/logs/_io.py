@@ -110,6 +110,10 @@ def read(  # noqa: D417  (see `documented`)
     outcome: str = "",
     unit: str = "",
     better: str = "",
+    design: str = "",
+    versus: str = "",
+    chances: Any = None,
+    strata: str = "",
     progress: Progress | None = None,
 ) -> Log:
     r"""Read logged decisions from CSV or Parquet files.
@@ -169,6 +173,10 @@ def from_frame(  # noqa: D417  (see `documented`)
     outcome: str = "",
     unit: str = "",
     better: str = "",
+    design: str = "",
+    versus: str = "",
+    chances: Any = None,
+    strata: str = "",
 ) -> Log:
     """A log from a pandas, polars, Arrow or DuckDB table.
 
@@ -220,6 +228,10 @@ def from_arrays(  # noqa: D417  (see `documented`)
     outcome: str = "",
     unit: str = "",
     better: str = "",
+    design: str = "",
+    versus: str = "",
+    chances: Any = None,
+    strata: str = "",
 ) -> Log:
     """A log from arrays or lists of equal length N, one entry per row.
 

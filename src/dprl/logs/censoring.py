@@ -51,60 +51,46 @@ from dprl.logs.source import DROPS
 # --- Inverse-probability-of-censoring weights: how likely was it that an episode was followed so
 # far?
 #
-# After row t of an episode either the episode ends (that is seen), or it goes on. If it goes on,
-# it
+# After row t of an episode either the episode ends (that is seen), or it goes on. If it goes on, it
 # is cut with chance c_t, which may depend on the step, the state (or features) and the action of
-# row
-# t, but not on what would have come. The chance that row k is seen, given row t and that the
-# episode
-# reaches row k, is
+# row t, but not on what would have come. The chance that row k is seen, given row t and that the
+# episode reaches row k, is
 #
 #     K(t, k) = ∏ (1 - c_j), j = t..k-1
 #
-# so with r_k counted 1/K(t, k) times, what is seen of all episodes, cut ones included, has the
-# mean
+# so with r_k counted 1/K(t, k) times, what is seen of all episodes, cut ones included, has the mean
 # that whole episodes would have had (Robins & Rotnitzky 1992; Horvitz & Thompson 1952):
 #
 #     G*_t = ∑ γ^(k-t) r_k / K(t, k) = r_t + γ G*_{t+1} / (1 - c_t)        over the rows that are
 #     seen
 #
 # Alone it can leave the range of returns: of ten rewards of 1 the weighted mean may be 10.3. So
-# what
-# is weighted is not what comes, but by how much it differs from what usually comes, V_{t+1} (the
-# mean return from that step on, in the other folds): where the episode did not end with row t,
+# what is weighted is not what comes, but by how much it differs from what usually comes, V_{t+1}
+# (the mean return from that step on, in the other folds): where the episode did not end with row t,
 #
 #     G*_t = r_t + γ (V_{t+1} + (G*_{t+1} - V_{t+1}) / (1 - c_t)),
 #
 # and r_t + γ V_{t+1} where it was cut.
 #
 # The mean is the same whatever V is (both parts that were added have mean 0), and nothing is left
-# to
-# weigh where all fare alike (augmented weights: Robins, Rotnitzky & Zhao 1994).
+# to weigh where all fare alike (augmented weights: Robins, Rotnitzky & Zhao 1994).
 #
 # Two forms of it leave a log that any code can read as finished:
 #
 # * for returns to go, rewards r*_t = G*_t - γ G*_{t+1}: the return of *every* row is G*_t. (A
-# reward
-#   then contains a part of what comes later, so single steps must not be read.)
+#   reward then contains a part of what comes later, so single steps must not be read.)
 # * for rewards, r*_k = (r_k + γ V_{k+1} (1 - [followed] / (1 - c_k))) / K(0, k), the second part
-# where
-#   the episode did not end with row k: each reward has the weight of its own step.
+#   where the episode did not end with row k: each reward has the weight of its own step.
 #
 # **How c is estimated.** A logistic model of the step, the state and the action (labels: one term
-# per
-# state and per pair; features: each one and its square, with a mark where it is missing), fitted
-# to
-# the rows after which the episode did not end. Groups are dealt into five folds, and the chances
-# in
-# a fold come from a model of the other folds: no group's weight depends on its own cut. The claim
-# of
-# anything that uses these weights is *large-sample*: the chances are estimates, and a chance that
-# is
-# small makes single episodes heavy (`SMALL`: then a warning says so).
+# per state and per pair; features: each one and its square, with a mark where it is missing),
+# fitted to the rows after which the episode did not end. Groups are dealt into five folds, and the
+# chances in a fold come from a model of the other folds: no group's weight depends on its own cut.
+# The claim of anything that uses these weights is *large-sample*: the chances are estimates, and a
+# chance that is small makes single episodes heavy (`SMALL`: then a warning says so).
 #
 # What nobody was followed beyond cannot be weighted: where the longest episodes of the log were
-# cut,
-# `weighted` refuses. A fixed window (`dprl.logs.follow_up`) ends the question there.
+# cut, `weighted` refuses. A fixed window (`dprl.logs.follow_up`) ends the question there.
 
 FOLDS, LARGEST_CHANCE, SMALL = 5, 0.95, 0.05
 """Folds of the model, largest chance to be cut at one step, and chances to be followed so far below
@@ -352,7 +338,7 @@ def treat_cut(
         gamma: Discount in (0, 1].
         cut: The treatment, or None for "terminal" with a warning.
         near: Only to bootstrap over features: a function that says what is near a place (see
-            `dprl.evidence.neighbors.engines`). Default None.
+            `dprl.evidence.neighbors.engine`). Default None.
         reads: What the caller reads of the result. "transitions" (the default): rewards and next
             states, for which there are no weights, so "ipcw" is refused. "returns": returns to go
             alone. "rewards": every episode by itself, from its first step on.

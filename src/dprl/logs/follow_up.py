@@ -194,11 +194,9 @@ def keep_rows(log: Log, keep: NDArray[np.bool_]) -> Log:
 
 # --- What a fixed follow-up leaves out: rows of episodes, and the outcomes that come later
 #
-# An outcome is a reward other than the usual one: that which half of the rows or more have (a
-# cost
+# An outcome is a reward other than the usual one: that which half of the rows or more have (a cost
 # per step, say), or 0 where there is no such reward. An episode loses its outcome if it had one,
-# and
-# within the window it has none. Where all episodes do, every return would be the same.
+# and within the window it has none. Where all episodes do, every return would be the same.
 
 MANY = 0.25
 """With a larger share of the outcomes lost, a window is warned of."""

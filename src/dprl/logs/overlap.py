@@ -68,7 +68,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.words import either, joined, say, sentences, word, worded
+from dprl._core.words import say, word
 from dprl.errors import PolicyError
 from dprl.logs.log import Label, Log, label_key
 from dprl.logs.source import Both, Chunk, Share, Source
@@ -497,26 +497,6 @@ def _kappa(matches: int, n: int, c: float) -> float:
     m = matches / n
     error = np.sqrt(max(c * (1 - c), 1 / n) / n)
     return (m - c) / (1 - c) if m > c + 4 * error else 0.0
-
-
-def refuse_seen(policy: Any, log: Log, allowed: bool = False) -> tuple[str, ...]:
-    """Refuse a log the policy was made or chosen from; warn in words if that is allowed."""
-    origin = getattr(policy, "provenance", {})
-    what = seen(origin, log)
-    if not what:
-        unsure = cannot_tell(origin) or ("" if "log" in origin else UNRECORDED)
-        flatters = say("If it has, every estimate below flatters it.")
-        return (sentences(joined("", (unsure, ".")), flatters),) if unsure else ()
-    if not allowed:
-        raise PolicyError(
-            f"{what}: the estimate would flatter it.",
-            f"log {log.digest()[:12]}",
-            worded(
-                "Evaluate on episodes it has not seen; keep some aside before learning: {command}.",
-                command=either("log.split(0.5, seed=0)", "dprl split"),
-            ),
-        )
-    return (f"{what}: every estimate below flatters it.",)
 
 
 # -- hashing ----------------------------------------------------------------------------------

@@ -18,12 +18,10 @@ from dprl.logs.log import Log
 
 # --- First visits: the rows at which a group comes to a place for the first time
 #
-# One pass over the rows, and one number for each place: the group that came there last. Nothing
-# has
+# One pass over the rows, and one number for each place: the group that came there last. Nothing has
 # to be cleared between groups. What else is counted at first visits (returns in exact sums, bins,
 # comparisons) starts from these rows; only `dprl.evidence.counts` finds them together with the
-# first
-# occurrences of pairs, in the pass that measures returns.
+# first occurrences of pairs, in the pass that measures returns.
 
 
 @compiled

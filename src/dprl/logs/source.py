@@ -451,10 +451,8 @@ def check_claim(cut: Cut | str | None, log: Log | LogInParts | Source, what: str
 # --- Functions of a log with its cut episodes treated, as statistics (see `dprl.logs.source`)
 #
 # `OfTreated` puts the values of chunks together by a merge that is exact. What must stay in the
-# order
-# of the log, because it is added up in that order, or drawn for one group after another, is
-# gathered
-# with `columns_in_order`.
+# order of the log, because it is added up in that order, or drawn for one group after another, is
+# gathered with `columns_in_order`.
 
 
 @dataclass(frozen=True, eq=False)

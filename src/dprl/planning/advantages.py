@@ -656,13 +656,10 @@ def check_ending(A: sparse.csr_array) -> None:
 #
 #     z = c_π (r + γ V^π(s')) - c_b (r + γ V^b(s')),   c_π(s,a) = (start M_π)(s) π(a|s)
 #
-# so each pair adds the variance of its mean z (shrunk as in `dprl.planning.advantages`). The
-# error of
-# b̂ itself adds Var_b(h)/n(s), h = w_π Q^π - w_b Q^b where the policy defers and -w_b Q^b where
-# it
-# does not; the start distribution adds Var(V^π - V^b)/episodes. Degrees of freedom by
-# Satterthwaite,
-# at most those of the pair among the changes that most trajectories stand behind.
+# so each pair adds the variance of its mean z (shrunk as in `dprl.planning.advantages`). The error
+# of b̂ itself adds Var_b(h)/n(s), h = w_π Q^π - w_b Q^b where the policy defers and -w_b Q^b where
+# it does not; the start distribution adds Var(V^π - V^b)/episodes. Degrees of freedom by
+# Satterthwaite, at most those of the pair among the changes that most trajectories stand behind.
 #
 # It pays nothing for having chosen the policy: see `dprl.planning.sure_iteration`.
 

@@ -339,7 +339,7 @@ def luck_of(
         eligible: bool (S, A), pairs that have enough episodes to be allowed, whatever they brought.
         choice: int32 (S,), the chosen action of each state, -1 for DEFER.
         plan: Whether the choice was made by a plan.
-        segments: Between which visits it planned: "end", "text" or "printed". Default "end".
+        segments: How it planned: "end", "pooled", "text" or "printed". Default "end".
         seed: Seed of the shuffles. Default 0.
         progress: Called with the share of a pass over the log that is done. Default None.
 

@@ -258,23 +258,32 @@ class MarkovCheck(Result):
         """
         return {"ok": self.ok, "text": self.lines, **to_json_value(asdict(self))}
 
-    def __str__(self) -> str:
-        return joined("\n", [*self.lines, "", str(self.table())])
+    def brief(self) -> list[str]:
+        """What is printed of it: the sentences, then the comparisons.
+
+        Returns:
+            The lines.
+
+        Example:
+            >>> import dprl
+            >>> result = dprl.markov_check(dprl.envs.delayed().sample(200, seed=0), 1.0)
+            >>> result.brief()[0][:27]
+            'The state is not enough: gi'
+        """
+        return joined("\n", [*self.lines, "", str(self.table())]).splitlines()
 
 
 # --- Shuffles within cells: how unequal the means of some categories would be by chance alone
 #
-# Visits are sorted by cell; cell c owns rows first[c]:first[c + 1]. For standardized outcomes x
-# of a
-# cell (mean 0, variance 1 with divisor n - 1) and a division of its visits into categories k,
+# Visits are sorted by cell; cell c owns rows first[c]:first[c + 1]. For standardized outcomes x of
+# a cell (mean 0, variance 1 with divisor n - 1) and a division of its visits into categories k,
 #
 #     T = ∑_k (∑_{i in k} x_i)² / n_k
 #
 # is the sum of squares between categories in units of the cell's variance; its mean over all
-# shuffles
-# is the number of categories less one. Every number of a shuffle follows from the seed, the
-# number of the shuffle and the number of the cell, and cells are added in their order, so threads
-# cannot change a result.
+# shuffles is the number of categories less one. Every number of a shuffle follows from the seed,
+# the number of the shuffle and the number of the cell, and cells are added in their order, so
+# threads cannot change a result.
 
 STEP, LEFT, RIGHT = (
     np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)

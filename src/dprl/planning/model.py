@@ -43,19 +43,15 @@ from dprl.planning.finite_mdp import FiniteMDP
 # --- What a log knows of a Markov decision process: counts of (s, a, s') and moments of rewards
 #
 # A *cell* is a pair (s, a) together with what followed it: a next state s', or END. For each cell
-# the
-# number of visits and the mean, spread and range of the rewards are kept, and nothing of the
-# dense
-# (S, A, S) array that most of them would be empty in. This is all that the maximum-likelihood
-# model
-# needs, and all that is needed to say how far its values may be wrong: for any V the targets
+# the number of visits and the mean, spread and range of the rewards are kept, and nothing of the
+# dense (S, A, S) array that most of them would be empty in. This is all that the maximum-likelihood
+# model needs, and all that is needed to say how far its values may be wrong: for any V the targets
 # y = r + γ V(s') of a pair have
 #
 #     mean       Q(s,a)  = ∑_cells n (r̄ + γ V(s')) / n(s,a)
 #     squares    SS(s,a) = ∑_cells [ss_r + n (r̄ + γ V(s') - Q(s,a))²]
 #
-# Rewards are added exactly (`dprl._core.exact`), so the numbers depend neither on the order of
-# the
+# Rewards are added exactly (`dprl._core.exact`), so the numbers depend neither on the order of the
 # log nor on how it is divided.
 
 Ints32: TypeAlias = NDArray[np.int32]

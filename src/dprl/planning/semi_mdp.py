@@ -23,11 +23,21 @@ of sums and counts. A pair without any has an empty row of value 0.
 **As the pseudocode of the appendix is printed** (`segments="printed"`, for comparison only): the
 same, but the set of decision points is replaced, episode by episode, by those of the episode, and
 the reward at t' belongs to the segment that ends there, too, so that it counts twice.
+
+**With endings pooled** (`segments="pooled"`, ours): as by default, but the share p(s,a) of segments
+that reach no further decision point is moved towards that of all allowed actions of s, p(s):
+
+    p̂(s,a) = (n p(s,a) + k p(s)) / (n + k),     k = Σ p(s)(1 - p(s)) / Σ ((p(s,a) - p(s))² - noise)
+
+k, by moments over all rows, is small where shares within states differ by more than their noise
+p(s)(1 - p(s))(1/n(s,a) - 1/n(s)). Rows whose share differs by more than two standard errors keep
+their own: they lead to the end, or away from it. What is earned on either way is the row's own mean
+(the state's where none of the row's segments ends).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -45,11 +55,13 @@ from dprl.logs.source import Chunk, Share, Source
 
 RULES: dict[str, tuple[bool, bool, bool]] = {
     "end": (False, False, False),
+    "onward": (False, True, False),
     "text": (True, True, False),
     "printed": (True, True, True),
 }
 """Reading of Algorithm 2 → whether only first visits begin and end segments, whether those that
-reach no further decision point are dropped, and whether the reward where one ends is part of it."""
+reach no further decision point are dropped, and whether the reward where one ends is part of it.
+"onward" is no reading: "pooled" needs what *end* is without such segments."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,7 +320,7 @@ def count_segments(
     occurrences: Occurrences,
     allowed: NDArray[np.bool_],
     fixed: NDArray[np.int64],
-    segments: SegmentRule = "end",
+    segments: str = "end",
 ) -> Segments:
     """The segments of a gathered log, or of a part of one, between its decision points.
 
@@ -391,7 +403,7 @@ class SegmentsOf:
     allowed: NDArray[np.bool_]
     fixed: Ints
     moved: Moved | None = None
-    segments: SegmentRule = "end"
+    segments: str = "end"
 
     def of(self, chunk: Chunk) -> Segments | None:
         """The segments of one chunk."""
@@ -426,7 +438,8 @@ def build_semi_mdp(
         allowed: bool (S, A), the pairs that may be chosen.
         progress: Called with the share that is done. Default None.
         moved: Other actions for its rows. Default None: those of the log.
-        segments: "end", "text" or "printed": where segments begin and end. Default "end".
+        segments: "end", "pooled", "text" or "printed": where segments begin and end, and whether
+            the shares that reach END are pooled. Default "end".
 
     Returns:
         The semi-MDP; without decision points if no pair is allowed.
@@ -445,8 +458,46 @@ def build_semi_mdp(
     """
     how = counted.how
     fixed, bits = discounts(how.gamma, counted.longest, counted.evidence.n_pair[allowed])
-    found = source.reduce(SegmentsOf(how, allowed, fixed, moved, segments), progress)
-    return found.semi_mdp(source.facts.states, allowed, bits)
+
+    def found(rule: str) -> SemiMDP:
+        of = SegmentsOf(how, allowed, fixed, moved, rule)
+        return source.reduce(of, progress).semi_mdp(source.facts.states, allowed, bits)
+
+    return pool_ends(found("end"), found("onward")) if segments == "pooled" else found(segments)
+
+
+def pool_ends(end: SemiMDP, onward: SemiMDP) -> SemiMDP:
+    """A semi-MDP whose shares of segments that reach END are pooled within states.
+
+    Args:
+        end: The semi-MDP with END.
+        onward: The same without the segments that reach END.
+
+    Returns:
+        The semi-MDP with p̂ in place of p; see the module.
+
+    Example:
+        >>> half = SemiMDP(
+        ...     points=np.array([0]), labels=("s",), first=np.array([0, 2]), action=np.arange(2),
+        ...     R=np.ones(2), D=sparse.csr_array([[0.5], [0.4]]), n=np.array([20, 20]),
+        ... )
+        >>> onward = replace(half, D=sparse.csr_array([[1.0], [1.0]]), n=np.array([10, 8]))
+        >>> pool_ends(half, onward).D.toarray().ravel().round(3).tolist()
+        [0.45, 0.45]
+    """
+    if not len(end.n):
+        return end
+    state = np.repeat(np.arange(len(end.points)), np.diff(end.first))
+    ended, paid = end.n - onward.n, end.n * end.R - onward.n * onward.R
+    n, n_ended, all_paid = (np.bincount(state, x)[state] for x in (end.n, ended, paid))
+    own, shared = ended / end.n, n_ended / n
+    spread, noise = (own - shared) ** 2, shared * (1 - shared) * (1 / end.n - 1 / n)
+    k = (shared * (1 - shared)).sum() / max((spread - noise).sum(), 1e-9)
+    pooled = (ended + k * shared) / (end.n + k)
+    p = np.where((spread > 4 * noise) | (onward.n == 0), own, pooled)
+    last = np.where(ended > 0, paid / np.maximum(ended, 1), all_paid / np.maximum(n_ended, 1))
+    D = sparse.csr_array(onward.D.multiply((1 - p)[:, None]))
+    return replace(end, R=(1 - p) * onward.R + p * last, D=D)
 
 
 def segments_of(

@@ -43,16 +43,12 @@ from dprl.logs.encoding.categories import Levels
 # --- Cuts of a category for the search of trees: which sets of its labels are tried
 #
 # A category of L labels has 2^L sets; the search wants a few ordered cuts. For one action a, the
-# set
-# with the largest sum of scores is a beginning of the labels ordered by their mean score of a
-# (Fisher 1958; Breiman et al. 1984): all labels above 0 on one side. So for every action the
-# labels
+# set with the largest sum of scores is a beginning of the labels ordered by their mean score of a
+# (Fisher 1958; Breiman et al. 1984): all labels above 0 on one side. So for every action the labels
 # are ordered by mean score, and the beginnings of that order are the cuts of one column. This is
 # exact for one suggestion against deferring where no error is taken off (κ = 0) and the region is
-# the
-# whole; otherwise it is a good choice of sets, among which the search is exact. Single labels
-# against
-# all others are tried too, in columns of their own.
+# the whole; otherwise it is a good choice of sets, among which the search is exact. Single labels
+# against all others are tried too, in columns of their own.
 #
 # An order with more than `most` cuts is made coarser: cuts stay where they divide the steps
 # evenly.

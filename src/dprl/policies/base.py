@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core import plot
+from dprl._core import __version__, plot
 from dprl._core.archive import Archive, Arrays
 from dprl._core.arrays import Floats
 from dprl._core.optional import Registry
 from dprl._core.table import first_few, to_json_value
-from dprl._core.version import __version__
 from dprl._core.words import argument, option, worded
 from dprl.errors import ParameterError, PolicyError
 from dprl.logs.encoding.encoder import Encoding, encoding_of

@@ -162,7 +162,7 @@ class CellPolicy(Tabled):
             >>> policy.cells_of([[0.0], [9.0]]).tolist()
             [0, -1]
         """
-        from dprl.evidence.neighbors.net import nearest_centres
+        from dprl.evidence.neighbors.engine import nearest_centres
 
         x, _ = self.space.read(states)
         if not len(self.states):

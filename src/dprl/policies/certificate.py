@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from dprl._core import plot
 from dprl._core.inference import gamma_words
-from dprl._core.table import Table, in_short, many, to_json_value
+from dprl._core.table import Result, Table, in_short, many, to_json_value
 from dprl._core.words import Said, joined, say, say_many, sentences, word
 from dprl.errors import PolicyError
 from dprl.logs.log import Facts, Label
@@ -21,10 +21,8 @@ from dprl.policies.protocol import Avoid, Kind
 # --- Kinds of certificates, each declared once: its name, its rows, its claim and what must hold
 #
 # A certificate says by which kind it was made (`Certificate.mode`). The kind says what its rows
-# hold,
-# how its claim is told, and which numbers would contradict it, so that a file of it can be
-# opened,
-# shown and checked. How a kind proposes and certifies is registered beside the gate, with
+# hold, how its claim is told, and which numbers would contradict it, so that a file of it can be
+# opened, shown and checked. How a kind proposes and certifies is registered beside the gate, with
 # `dprl.certificate._gate.register`, which also adds the kind here.
 
 Row: TypeAlias = Mapping[str, Any]
@@ -538,7 +536,7 @@ def _in_direction(facts: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Certificate:
+class Certificate(Result):
     """A claim about every suggestion of a policy, its assumptions, and what the policy gains.
 
     `dprl.gate` makes it, and it is saved with the policy.
@@ -1051,9 +1049,6 @@ class Certificate:
         )
         wary = [note for note in self.notes if note.startswith("Be wary")]
         return in_short([*lines, *wary[:1]], "certificate")
-
-    def __str__(self) -> str:
-        return "\n".join(self.brief())
 
     def details(self) -> str:
         """The claim, all rows and bounds, what it rests on, and every note, as text.

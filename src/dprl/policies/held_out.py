@@ -7,7 +7,8 @@ reports) begins in the same way, and this is that beginning, once:
    parts, on disk or on a cluster, are brought together first, as codes and numbers (`rows_of`);
 2. gamma and the treatment of cut episodes are as given, or the policy's own;
 3. a log that the policy was made or chosen from is refused, and so is a log of something else;
-4. cut episodes are treated, and the rows that are left remember where they were;
+4. cut episodes are treated, the episodes of a group stand in the order in which they happened, and
+   the rows that are left remember where they were;
 5. the policy is asked at every step that is left (`PolicyAtSteps`);
 6. what usual practice does there is as given, as the log records it, or estimated (`Behavior`).
 
@@ -31,20 +32,32 @@ from numpy.typing import NDArray
 
 from dprl._core.arrays import Bools, Floats, is_divided
 from dprl._core.checks import Cut, check_cut, check_gamma, check_range, check_seed
-from dprl._core.words import option, worded
+from dprl._core.words import either, joined, option, say, sentences, worded
 from dprl.errors import ParameterError, PolicyError
 from dprl.evidence.behavior import Behavior
-from dprl.logs.censoring import treat_cut
+from dprl.evidence.score_test import ScoreTest
+from dprl.logs.censoring import Reads, treat_cut
+from dprl.logs.design import all_chances
 from dprl.logs.log import Label, Log, check_log
-from dprl.logs.overlap import refuse_seen
+from dprl.logs.overlap import UNRECORDED, cannot_tell, seen
 from dprl.logs.source import Chunk, Source, as_source, check_claim
 from dprl.policies.familiar import check_familiar, like_policy
 from dprl.policies.protocol import Policy, as_policy, without
 
 Rows: TypeAlias = NDArray[np.int64] | slice
 
-COLUMNS = ("state", "action", "reward", "available", "propensity", "ended")
+COLUMNS = ("state", "action", "reward", "time", "available", "propensity", "ended")
 """What is read of the rows, and of the endings, of a log in parts."""
+ROW = "row of the log"
+"""What remembers, in the treated log, where a row was."""
+FLATTERED = (
+    "the estimate would flatter it.",
+    worded(
+        "Evaluate on episodes it has not seen; keep some aside before learning: {command}.",
+        command=either("log.split(0.5, seed=0)", "dprl split"),
+    ),
+)
+"""Why an estimate refuses a log that the policy has seen, and what to do."""
 AT_ONCE = 1 << 16
 """Number of steps that a policy is asked about at a time."""
 
@@ -71,11 +84,18 @@ class Chances(NamedTuple):
 
 @dataclass(frozen=True)
 class _Rows:
-    """The statistic that brings rows together: the log of each chunk, by its first group."""
+    """The statistic that brings rows together: the log of each chunk, by its first group.
+
+    Attributes:
+        times: Whether times are kept, which say what comes first in a group of several episodes.
+    """
+
+    times: bool
 
     def of(self, chunk: Chunk) -> dict[int, Log]:
-        """The rows of one chunk, without their times."""
-        return {chunk.first_group: replace(chunk.log, time=None, offset=None)}
+        """The rows of one chunk."""
+        time = chunk.log.time if self.times else None
+        return {chunk.first_group: replace(chunk.log, time=time, offset=None)}
 
     def merge(self, one: dict[int, Log], other: dict[int, Log]) -> dict[int, Log]:
         """The rows of both."""
@@ -86,8 +106,9 @@ def rows_of(log: Any) -> Log:
     """A log in memory, wherever its rows are: itself, or the rows of its parts brought together.
 
     Estimates weigh every step of every group in every draw, so nothing much smaller than the codes
-    of the rows would do: 16 bytes a row, and 8 more for a recorded probability. (Reading a file
-    takes about 150.) Episodes come in the order of their labels, as in a log that is read.
+    of the rows would do: 16 bytes a row, 8 more for a recorded probability, and 8 for times where a
+    group has several episodes. (Reading a file takes about 150.) Episodes come in the order of
+    their labels, as in a log that is read.
     """
     if isinstance(log, Log):
         check_log(log)
@@ -99,10 +120,10 @@ def rows_of(log: Any) -> Log:
 
 
 def rows_together(source: Source) -> Log:
-    """The rows of a log, wherever they are, without their times, in the order of its chunks."""
-    by_group = source.reduce(_Rows())
-    logs = [by_group.pop(first) for first in sorted(by_group)]
+    """The rows of a log, wherever they are, in the order of its chunks."""
     facts = source.facts
+    by_group = source.reduce(_Rows(facts.n_groups < facts.n_episodes))
+    logs = [by_group.pop(first) for first in sorted(by_group)]
     before = np.cumsum([0, *(len(part.groups) for part in logs[:-1])])
     columns: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in logs])
@@ -135,7 +156,10 @@ class HeldOut:
         cut: How cut episodes are treated.
         practice: The behaviour as given; None: as recorded, and estimated where it is not.
         seed: Seed of the folds and the models of the behaviour.
-        warnings: What is to be said of this log and this policy, one sentence each.
+        reads: What of the treated log is read, as in `treat_cut`.
+        seen: What the log shares with those behind the policy; "" where it is held out.
+        unsure: Why it cannot be told what the policy has seen; "" where that is on record.
+        strange: What is to be said of states that the policy does not know, one sentence each.
     """
 
     policy: Policy
@@ -144,8 +168,11 @@ class HeldOut:
     gamma: float
     cut: Cut | None
     practice: Any
-    seed: int
-    warnings: tuple[str, ...]
+    seed: int = 0
+    reads: Reads = "rewards"
+    seen: str = ""
+    unsure: str = ""
+    strange: tuple[str, ...] = ()
 
     @classmethod
     def meet(
@@ -160,6 +187,8 @@ class HeldOut:
         allow_seen: bool = False,
         claim: str = "an interval",
         discount: str = "gamma",
+        reads: Reads = "rewards",
+        refusal: tuple[str, str] = FLATTERED,
     ) -> HeldOut:
         """Let a policy meet a log, or say why it must not.
 
@@ -175,6 +204,9 @@ class HeldOut:
             claim: What is made of it, in words: a claim about episodes that were left out needs
                 that to be declared. Default "an interval".
             discount: What the caller calls gamma. Default "gamma".
+            reads: What of the treated log is read, as in `treat_cut`. Default "rewards".
+            refusal: Why a log that was seen is refused, and what to do instead. Default: as for an
+                estimate.
 
         Returns:
             The log, ready to judge the policy by.
@@ -195,18 +227,36 @@ class HeldOut:
         gamma, seed = check_gamma(gamma), check_seed(seed)
         check_claim(cut, log, claim)
         asked = as_policy(policy)
-        warned = (*refuse_seen(asked, log, allow_seen), *check_familiar(asked, log))
-        return cls(asked, given, log, gamma, cut, behavior, seed, warned)
+        origin = getattr(asked, "provenance", {})
+        shared = seen(origin, log)
+        if shared and not allow_seen:
+            why, do = refusal
+            raise PolicyError(f"{shared}: {why}", f"log {log.digest()[:12]}", do)
+        unsure = cannot_tell(origin) or ("" if "log" in origin else UNRECORDED)
+        strange = check_familiar(asked, log)
+        return cls(asked, given, log, gamma, cut, behavior, seed, reads, shared, unsure, strange)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is to be said of this log and this policy, one sentence each."""
+        if self.seen:
+            return (f"{self.seen}: every estimate below flatters it.", *self.strange)
+        return (*self.untold(say("If it has, every estimate below flatters it.")), *self.strange)
+
+    def untold(self, then: str) -> tuple[str, ...]:
+        """That it cannot be told what the policy has seen, where that is so, and what follows."""
+        return (sentences(joined("", (self.unsure, ".")), then),) if self.unsure else ()
 
     @cached_property
     def _treated(self) -> tuple[Log, Rows]:
         """The log with its cut episodes treated, and the rows of `log` that are left in it."""
-        numbered = replace(self.log, time=np.arange(self.log.n_steps), offset=None)
-        near = self.policy.bootstrap_neighbors()
-        treated = treat_cut(numbered, self.gamma, self.cut, near, reads="rewards").gathered()
-        rows = np.asarray(treated.time, np.int64)
+        more, near = self.log.more, self.policy.bootstrap_neighbors()
+        numbered = replace(self.log, more={**more, ROW: np.arange(self.log.n_steps, dtype=float)})
+        treated = treat_cut(numbered, self.gamma, self.cut, near, reads=self.reads).gathered()
+        rows = treated.more[ROW].astype(np.int64)
         whole = len(rows) == self.log.n_steps and bool((rows[1:] > rows[:-1]).all())
-        return replace(treated, time=None), slice(None) if whole else rows
+        kept = {name: column for name, column in treated.more.items() if name != ROW}
+        return replace(treated, more=kept), slice(None) if whole else rows
 
     @property
     def treated(self) -> Log:
@@ -230,6 +280,11 @@ class HeldOut:
     def behavior(self) -> Behavior:
         """Usual practice on `log`; one of the log before it was encoded has the same rows."""
         if self.practice is None:
+            known = all_chances(self.log)
+            if known is not None:
+                rows, log = np.arange(self.log.n_steps), self.log
+                how = say("as recorded, for all actions")
+                return Behavior(known, rows, log.action, how, False, log.digest())
             return Behavior.fit(self.log, seed=self.seed)
         if not isinstance(self.practice, Behavior):
             return Behavior.given(self.log, self.practice)
@@ -239,6 +294,14 @@ class HeldOut:
                 do="Use Behavior.fit(log) of the log given here.",
             )
         return self.practice
+
+    @cached_property
+    def doubt(self) -> ScoreTest | None:
+        """What the record says of the model of practice, where the policy acts, too."""
+        suggested = np.full(self.log.n_steps, -1, np.int64)
+        suggested[self.rows] = self.acts.suggested[self.acts.row]
+        group = np.repeat(self.log.group, self.log.lengths).astype(np.int64)
+        return self.behavior.doubt_at(group, suggested, self.seed)
 
     def chances(self, clip: float) -> Chances:
         """The chances of what was done, with estimated ones raised to `clip`."""

@@ -209,7 +209,7 @@ class NeighborPolicy(Stored):
             >>> callable(policy.bootstrap_neighbors())
             True
         """
-        from dprl.evidence.neighbors.engines import near
+        from dprl.evidence.neighbors.engine import near
 
         first = self.visits == "first"
         return near(self.space.metric, float(self.parameters["radius"]), first=first)

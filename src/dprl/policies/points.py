@@ -9,26 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.checks import check_number
-from dprl.evidence.neighbors.engine import Engine, Points
-from dprl.evidence.neighbors.net import greedy_net
+from dprl.evidence.neighbors.engine import Engine, Points, greedy_net
 from dprl.policies.neighbors import NeighborPolicy
 
 # --- Keeping less than all the data, and knowing what it costs
 #
 # **Pruning** is lossless. A state s can be a decision point only if some action has n_min
 # trajectories within r of it; those lie within 2r of any point within r of s. So a point without
-# n_min trajectories of some action within 2r of it is never within r of a decision point, and
-# every
-# decision, with all the evidence behind it, is the same without it. (Counts shown where the
-# policy
+# n_min trajectories of some action within 2r of it is never within r of a decision point, and every
+# decision, with all the evidence behind it, is the same without it. (Counts shown where the policy
 # defers may be smaller, and a summary over its own points no longer counts those that went.)
 #
 # **Micro-clusters** move points to the centre of a net of radius ρ = tol·r/2. Who is within r of
-# the
-# moved points was within r(1 + tol/2), and everybody within r(1 - tol/2) still is: the answer is
-# one
-# for a radius, point by point, within r(1 ± tol/2). Counting by trajectory, of the rows of one
-# trajectory with one action in one cluster only the first can ever count: the rest go.
+# the moved points was within r(1 + tol/2), and everybody within r(1 - tol/2) still is: the answer
+# is one for a radius, point by point, within r(1 ± tol/2). Counting by trajectory, of the rows of
+# one trajectory with one action in one cluster only the first can ever count: the rest go.
 
 SLACK = 1e-9
 """2r is taken a little larger, so that rounding of distances cannot lose a point."""

@@ -47,11 +47,9 @@ if TYPE_CHECKING:
 # --- Decisions: what a policy answers at some states, and what it knows about each of them
 #
 # This is the one thing that evaluation, the gate, reports, reviews and the service read. It says
-# for
-# k states and A actions which action is chosen (or that the policy defers), with which
-# probability
-# each action is taken, and what the training log knows about the state. Policies that keep no
-# evidence (a network, a classifier) give counts of 0 and values of NaN.
+# for k states and A actions which action is chosen (or that the policy defers), with which
+# probability each action is taken, and what the training log knows about the state. Policies that
+# keep no evidence (a network, a classifier) give counts of 0 and values of NaN.
 
 
 class Defer(enum.Enum):

@@ -176,38 +176,29 @@ def read_layers(
 # --- Regions: what a policy changes, told as a few ranges of features that are mostly true
 #
 # The rule, for the steps of a log and the change that a policy makes at each of them (from this
-# usual
-# action to that suggestion; none where it is silent or confirms):
+# usual action to that suggestion; none where it is silent or confirms):
 #
-# 1. *Fit* a tree of depth DEPTH to what the policy does (`dprl.planning.tree`): its leaves
-#    hold as many steps of one change as they can, beyond half of the steps in them. Cuts are
-#    round
-#    numbers between two values of the log, at quantiles. With many features the tree is searched
-#    over few cuts first, and then over many cuts of the features that it uses; at last over cuts
-#    close to those that it has.
+# 1. *Fit* a tree of depth DEPTH to what the policy does (`dprl.planning.tree`): its leaves hold as
+#    many steps of one change as they can, beyond half of the steps in them. Cuts are round numbers
+#    between two values of the log, at quantiles. With many features the tree is searched over few
+#    cuts first, and then over many cuts of the features that it uses; at last over cuts close to
+#    those that it has.
 # 2. *Describe* the steps of a leaf that make its change by ranges: the ranges of the cuts, drawn
-#    close around these steps. Then take the feature whose range over these steps shuts out the
-#    most
+#    close around these steps. Then take the feature whose range over these steps shuts out the most
 #    other steps, until nine in ten steps inside make the change, no feature shuts out a tenth of
-#    what
-#    is left, or FEATURES are named. Every one of these steps stays inside.
-# 3. If fewer than TRUE (two in three) of the steps inside make the change, fit a tree of depth 2
-# in
+#    what is left, or FEATURES are named. Every one of these steps stays inside.
+# 3. If fewer than TRUE (two in three) of the steps inside make the change, fit a tree of depth 2 in
 #    the leaf, with leaves beyond two in three, and describe its leaves.
-# 4. Keep what is *true*: at least two in three steps inside make the change, and they are at
-# least
+# 4. Keep what is *true*: at least two in three steps inside make the change, and they are at least
 #    LEAST and a hundredth of all changed steps (or all the steps of this change). Of these, the
 #    REGIONS with the most steps. Changes at other steps are in no region: nobody can tell them in
-#    so
-#    few words.
+#    so few words.
 #
 # So no step is in two regions. *Purity* is the share of the log's steps inside that make the
-# change.
-# All steps inside are counted; a tree is fitted to at most SEARCHED of them. Ties go to the first
-# feature and the lowest threshold: equal input, equal regions.
+# change. All steps inside are counted; a tree is fitted to at most SEARCHED of them. Ties go to the
+# first feature and the lowest threshold: equal input, equal regions.
 #
-# Ranges are rounded outwards in units of about a hundredth of the feature's spread from the 5th
-# to
+# Ranges are rounded outwards in units of about a hundredth of the feature's spread from the 5th to
 # the 95th percentile (in whole numbers where it has no others).
 
 REGIONS = 12

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -21,6 +22,7 @@ from dprl.logs.encoding.encoder import FAR, NEVER, Encoding, encoded_by, raw_val
 from dprl.logs.encoding.features import columns_in, features_of, plain_features
 from dprl.logs.encoding.gaps import GONE, is_gone
 from dprl.logs.log import Label, Log
+from dprl.logs.reading.columns import known_as
 from dprl.logs.reading.dates import on_day
 from dprl.logs.reading.text import fold
 
@@ -51,7 +53,8 @@ class LabelSpace:
         return {label: i for i, label in enumerate(self.states)}
 
     def __contains__(self, label: object) -> bool:
-        return (fold(label, self.fold) if self.encoding is None else label) in self._codes
+        label = fold(label, self.fold) if self.encoding is None else label
+        return known_as(label, self._codes) in self._codes
 
     def read(self, states: Any) -> tuple[list[Any], bool]:
         """The labels that were handed over, and whether it was a single one."""
@@ -92,7 +95,7 @@ class LabelSpace:
             return -1
         if not isinstance(state, str) and not _is_whole(state):
             self._refuse_other_type(state)
-        return self._codes.get(state, -1)
+        return self._codes.get(known_as(state, self._codes), -1)
 
     def _refuse_other_type(self, state: Any) -> None:
         """Refuse a label of another type than the training labels."""
@@ -120,6 +123,8 @@ class LabelSpace:
 def _is_whole(state: Any) -> bool:
     if isinstance(state, float | np.floating):
         return float(state).is_integer()
+    if isinstance(state, Decimal):
+        return state.is_finite() and state == int(state)
     return isinstance(state, int | np.integer | np.bool_)
 
 
@@ -313,7 +318,7 @@ Space: TypeAlias = LabelSpace | FeatureSpace | OpenSpace
 
 def is_one(states: Any) -> bool:
     """Whether this is a single label rather than a column of them."""
-    return states is None or isinstance(states, str | int | float | np.generic)
+    return states is None or isinstance(states, str | int | float | Decimal | np.generic)
 
 
 def _missing(state: Any) -> bool:

@@ -377,18 +377,14 @@ def texts_in(columns: Mapping[str, Sequence[Any]]) -> frozenset[str]:
 # --- A policy limited to some of its changes: everything else, confirmations too, becomes DEFER
 #
 # The limited policy answers, at any state, either what the policy it came from answers or DEFER.
-# The
-# allowed set of the rule is not touched and only allowed actions are chosen, so whatever holds
-# for
-# every policy that picks allowed actions or defers holds for it. A certificate is restated for
-# the
-# changes that are left, never copied.
+# The allowed set of the rule is not touched and only allowed actions are chosen, so whatever holds
+# for every policy that picks allowed actions or defers holds for it. A certificate is restated for
+# the changes that are left, never copied.
 #
-# Labels are limited by state, and cells by cell: certified is the mean of a cell, so a cell is
-# kept whole or not at all. Other features are limited by region: ranges of features with the
-# usual
-# and the suggested action in them (`dprl.policies.regions`), kept in the policy file, asked at
-# every query.
+# Labels are limited by state, and cells by cell: certified is the mean of a cell, so a cell is kept
+# whole or not at all. Other features are limited by region: ranges of features with the usual and
+# the suggested action in them (`dprl.policies.regions`), kept in the policy file, asked at every
+# query.
 
 T = TypeVar("T", bound=Tabled)
 

@@ -50,14 +50,11 @@ from dprl_studies.atari.networks import (
 # --- The replay memory of a network in training: the last steps of n copies of a game, in a ring
 #
 # Each frame is kept once, on the device that learns. Actions, rewards and the age of the game are
-# in
-# the main memory, where transitions are drawn. A transition is five frames in a row: the first
-# four
-# are the picture before the action, the last four the picture after it.
+# in the main memory, where transitions are drawn. A transition is five frames in a row: the first
+# four are the picture before the action, the last four the picture after it.
 #
 # On disk each round of training is one file. It is written once and removed when the ring holds
-# none
-# of its steps any more.
+# none of its steps any more.
 
 STACK, SIDE = 4, 84
 FACTS = ("age", "action", "reward", "ended", "whole")

@@ -339,22 +339,18 @@ def _loss(
 # --- Which objective of the encoder gives neighbours that agree in value?
 #
 # The games are split in three parts. The encoder is fitted on the first; states of the second are
-# the
-# neighbours, and their returns predict the returns of states of the third. For a state s of the
-# third
-# part, N(s) are the states of the second within the radius of `dprl_studies.atari.choose_radius`
-# (for
-# a pair, those with the same action). As in DPRL, s counts only if N(s) has at least 5 states:
+# the neighbours, and their returns predict the returns of states of the third. For a state s of the
+# third part, N(s) are the states of the second within the radius of
+# `dprl_studies.atari.choose_radius` (for a pair, those with the same action). As in DPRL, s counts
+# only if N(s) has at least 5 states:
 #
 #     agreement = 1 - ∑ (G(s) - mean of G over N(s))² / ∑ (G(s) - mean of G over the second part)²
 #
 # For a pair, the last mean is over states with the same action. The agreement is 1 if the
-# neighbours
-# predict each return exactly, 0 if they predict no better than that mean, and below 0 if they
-# predict
-# worse (n neighbours that know nothing give about -1/n). It is NaN if all returns are equal. Also
-# measured are the share of states and pairs that have 5 neighbours, and the agreement with the k
-# nearest states, however far they are.
+# neighbours predict each return exactly, 0 if they predict no better than that mean, and below 0 if
+# they predict worse (n neighbours that know nothing give about -1/n). It is NaN if all returns are
+# equal. Also measured are the share of states and pairs that have 5 neighbours, and the agreement
+# with the k nearest states, however far they are.
 
 ASKED, ENOUGH = 2_000, 5
 """Largest number of states whose return is predicted; smallest number of neighbours for that."""

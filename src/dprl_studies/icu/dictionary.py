@@ -17,8 +17,7 @@ from dprl.evidence.neighbors.metric import Metric
 # --- What treatment costs, and the return of a stay in which it does
 #
 # Without costs, giving everybody a bolus and a vasopressor is nearly as good in the simulation as
-# treating each patient by the cause: what a patient does not need harms a little, and nothing
-# else
+# treating each patient by the cause: what a patient does not need harms a little, and nothing else
 # speaks against it. `Costs` are a price for every hour of treatment, in units of the reward.
 
 

@@ -433,11 +433,9 @@ def _inputs(played: Played, who: dict[str, NDArray[Any]]) -> dict[str, NDArray[A
 # --- How far simple policies come in the simulation: one treatment for all, and one feature
 #
 # A simulated study says something about a learner only if simple policies fail in it. Two of them
-# are
-# measured here: the same treatment for everybody, and a rule that looks at a single feature. With
-# `Costs()`, the first comes 15 % of the way from usual practice to `frugal_treatment` and the
-# second
-# 70 %; two features, lactate and pressure, come more than 90 % of it.
+# are measured here: the same treatment for everybody, and a rule that looks at a single feature.
+# With `Costs()`, the first comes 15 % of the way from usual practice to `frugal_treatment` and the
+# second 70 %; two features, lactate and pressure, come more than 90 % of it.
 
 SCREENED = (0.25, 0.5, 0.75)
 """Quantiles of a feature at which it is cut at first."""

@@ -39,12 +39,9 @@ from dprl_studies.icu.dictionary import COLUMNS, dictionary
 # --- Find the tables in a user's folder, and make DuckDB views of them
 #
 # MIMIC-IV has the folders `icu/` and `hosp/`; MIMIC-III has all files in one folder. Names may be
-# in
-# upper or lower case, and files may be `.csv.gz`, `.csv` or `.parquet`. Each table becomes a view
-# of
-# only the columns that the study needs, under MIMIC-IV's names. The rows are read when a query
-# uses
-# the view.
+# in upper or lower case, and files may be `.csv.gz`, `.csv` or `.parquet`. Each table becomes a
+# view of only the columns that the study needs, under MIMIC-IV's names. The rows are read when a
+# query uses the view.
 
 ENDINGS = (".csv.gz", ".csv", ".parquet")
 
@@ -232,15 +229,12 @@ def find_tables(folder: Path) -> Tables:
 
 # --- What the study knows of its events, told to the builder of events (`dprl.logs.events`)
 #
-# The tables of MIMIC become events (`sql/events.sql`): which items count, in which unit and
-# range, is
-# SQL of the study. What an hour knows of them is said here feature by feature, and made by the
-# builder, which deals to an hour nothing of that hour or later. What was given in an hour, and
-# how
+# The tables of MIMIC become events (`sql/events.sql`): which items count, in which unit and range,
+# is SQL of the study. What an hour knows of them is said here feature by feature, and made by the
+# builder, which deals to an hour nothing of that hour or later. What was given in an hour, and how
 # the next one went, is what later hours know (`sql/features.sql`). Three things are more than a
 # spec can say, and are SQL of the study: which stays are in the cohort (it counts their low
-# pressures), the levels of doses (whose edges may come from the training split) and the reward
-# (it
+# pressures), the levels of doses (whose edges may come from the training split) and the reward (it
 # bends, takes two conditions together, and its missing pressures come from the training split).
 
 LAST = (

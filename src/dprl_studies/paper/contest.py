@@ -370,7 +370,7 @@ def made_of(rows: Rows) -> str:
     few = " A quick look: so few logs say little about a tail." if worst <= FEW else ""
     return (
         f"95 % percentile intervals (bootstrap) over {logs} logs a point, seed {seeds}. CVaR 5 %: "
-        f"the mean of the worst {worst:,} logs.{few}"
+        f"the mean of the worst {worst:,} log{'s' * (worst != 1)}.{few}"
     )
 
 
@@ -420,23 +420,35 @@ def _none() -> Any:
     return NullLocator()
 
 
-def leading(names: Sequence[str]) -> list[str]:
+def leading(table: Table) -> list[str]:
     """At most `MOST` contestants for the large panels, one of each family in turn.
 
     Args:
-        names: Labels of all contestants.
+        table: A summary that `summarise` made.
 
     Returns:
-        Their labels, in the order given; n_min 20 stands for families that have it, and variants of
-        a family come last.
+        Their labels, in the order of the table: n_min 20 of families that have it, of others the
+        setting with the best mean over all cells. Variants of a family come last.
 
     Example:
-        >>> leading(["SPIBB, n_min 5", "SPIBB, n_min 20", *(f"{a}, x" for a in "ABCDEFG")])[:2]
-        ['SPIBB, n_min 20', 'A, x']
+        >>> names = ["SPIBB, n_min 5", "SPIBB, n_min 20", "CQL, alpha 1", "CQL, alpha 2"]
+        >>> means = [0.9, 0.8, 0.4, 0.5]
+        >>> leading(Table({"contestant": names, "mean": means}))
+        ['SPIBB, n_min 20', 'CQL, alpha 2']
     """
-    groups = sorted(families(names).items(), key=lambda group: "true" in group[0])
-    first = [sorted(group, key=lambda name: "n_min 20" not in name)[0] for _, group in groups]
-    return [name for name in names if name in first[:MOST]]
+    means: dict[str, list[float]] = {}
+    for row in table:
+        means.setdefault(row["contestant"], []).append(row["mean"])
+    groups = sorted(families(list(means)).items(), key=lambda group: "true" in group[0])
+    first = [
+        max(group, key=lambda name: ("n_min 20" in name, sum(means[name]) / len(means[name])))
+        for _, group in groups
+    ]
+    return [name for name in means if name in first[:MOST]]
+
+
+CHOSEN = "Large panels: n_min 20, of families without n_min the setting with the best mean."
+"""What `leading` chose, in words for captions."""
 
 
 def families(names: Sequence[str]) -> dict[str, list[str]]:
@@ -498,7 +510,8 @@ def multiples(figure: Any, table: Table, problem: str, columns: int = 5) -> None
         axis.tick_params(labelsize=6)
         lines = axis.get_lines()[: len(names)]
         said = [", ".join(p for p in n.split(", ") if p not in family.split(", ")) for n in names]
-        axis.legend(lines, said, fontsize=5.5, labelspacing=0.2, handlelength=3)
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.1), "ncols": 2}
+        axis.legend(lines, said, fontsize=5.5, labelspacing=0.2, handlelength=3, **below)
     figure.suptitle("CVaR 5 % of all contestants, by family", fontsize=8.5)
 
 
@@ -527,11 +540,11 @@ def against_n(rows: Rows, summary: Callable[[Rows], Table], titles: Mapping[str,
         ['Forest: CVaR 5 % of the value', 'Forest: mean of the value']
     """
     table = summary(rows)
-    names = leading(list(dict.fromkeys(table["contestant"])))
+    names = leading(table)
     shown = [problem for problem in titles if problem in table["problem"]]
-    figure = plot.blank(12, 8.4 * len(shown))
-    figure.supxlabel("Bands: " + made_of(rows), fontsize=8)
-    heights = [3.8, 4.4] * len(shown)
+    figure = plot.blank(12, 8.9 * len(shown))
+    figure.supxlabel(f"{CHOSEN} Bands: {made_of(rows)}", fontsize=8)
+    heights = [3.8, 4.9] * len(shown)
     parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)
     for i, problem in enumerate(shown):
         axes = parts[2 * i, 0].subplots(1, 2)

@@ -41,6 +41,7 @@ from dprl.logs.log import Log
 from dprl.logs.reading.tables import Row, Rows
 from dprl.logs.source import as_source
 from dprl.planning.finite_mdp import FiniteMDP
+from dprl.policies.held_out import HeldOut
 from dprl_studies.harness import Experiment, Setting, by, table_of
 from dprl_studies.paper.contest import VALUES, blocks, mdp_seed
 
@@ -229,10 +230,11 @@ def _approximate(mdp: FiniteMDP, log: Log) -> list[Row]:
     if not (policy.decisions.choice >= 0).any():
         return []
     truth = mdp.value(policy) - mdp.value()
-    ask: dict[str, Any] = {"level": 0.95, "draws": DRAWS, "seed": 0, "cut": CUT}
+    ask: dict[str, Any] = {"level": 0.95, "draws": DRAWS, "seed": 0}
+    own = HeldOut.meet(policy, train, allow_seen=True, reads="transitions")
     gains = {
         "bootstrap, held-out": approximate_gain(policy, test, **ask),
-        "bootstrap, own log": estimate(policy, train, **ask),
+        "bootstrap, own log": estimate(own, **ask),
     }
     return [
         _row("approximate", name, cases=1, held=gain.low <= truth <= gain.high,

@@ -24,7 +24,16 @@ from dprl.envs.gridworld import DOORS, SIZE
 from dprl.logs.reading.tables import Row, Rows
 from dprl.planning.finite_mdp import FiniteMDP
 from dprl_studies.harness import Setting
-from dprl_studies.paper.contest import SURE, contest, draw, leading, made_of, multiples, summarise
+from dprl_studies.paper.contest import (
+    CHOSEN,
+    SURE,
+    contest,
+    draw,
+    leading,
+    made_of,
+    multiples,
+    summarise,
+)
 from dprl_studies.paper.contests import GRID as N_MIN
 from dprl_studies.paper.contests import LAST, dprl, rivals
 
@@ -153,13 +162,13 @@ def _draw_n_min(axis: Any, table: Table, name: str, n: int, column: str) -> None
 def figure(rows: Rows) -> Any:
     """Two rows of panels per grid; see the module."""
     table = summarise(rows, "GridWorld")
-    names = leading(list(dict.fromkeys(table["contestant"])))
+    names = leading(table)
     sizes = sorted(set(rows["n"].tolist()))
     n = 25 if 25 in sizes else sizes[len(sizes) // 2]
     grids = [g for g in GRIDS if g in rows["problem"]]
-    figure = plot.blank(23, 6.2 * len(grids))
-    figure.supxlabel("Layouts are ours. Bands: " + made_of(rows), fontsize=9)
-    heights = [3.6, 2.6] * len(grids)
+    figure = plot.blank(23, 7.2 * len(grids))
+    figure.supxlabel(f"Layouts are ours. {CHOSEN} Bands: {made_of(rows)}", fontsize=9)
+    heights = [4.2, 3.0] * len(grids)
     parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)
     for i, name in enumerate(grids):
         row = parts[2 * i, 0].subplots(1, 6)
@@ -173,7 +182,8 @@ def figure(rows: Rows) -> Any:
             draw(axis, table, name, column, names)
             axis.set_title(f"{name}: {title} of the value")
         for axis in (row[1], row[2]):
-            axis.legend(fontsize=6.5, loc="best", handlelength=4)
+            below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.15), "ncols": 2}
+            axis.legend(fontsize=6.5, handlelength=4, **below)
         parts[2 * i, 0].legend(
             *row[4].get_legend_handles_labels(), loc="outside right center", fontsize=7.5
         )

@@ -59,7 +59,7 @@ def page(rows: Rows, facts: dict[str, Any], title: str, summary: Callable[[Rows]
         ...         "seed": np.array([7, 7])}
         >>> facts = {"dprl": "0.2.0", "code": "1234567890abcdef00"}
         >>> text = page(rows, facts, "Forest", lambda rows: summarise(rows, "Forest"))
-        >>> "| BC | .500 / .400 |" in text, "BC in 1 of 1" in text
+        >>> "| BC | .500 / .400 |" in text, "in 1 of 1: BC" in text
         (True, True)
     """
     table = summary(rows)
@@ -85,6 +85,7 @@ def page(rows: Rows, facts: dict[str, Any], title: str, summary: Callable[[Rows]
             pairs = (f"{short(c['mean'])} / {short(c['cvar'])}" for c in both)
             out.append(f"| {name} | " + " | ".join(pairs) + " |")
         out += ["", *(f"- {sentence}" for sentence in sentences(cells, names, sizes))]
+        out += _with_the_true_behaviour(cells, names, sizes)
         if "chose_better" in rows:
             mine = {key: column[rows["problem"] == problem] for key, column in rows.items()}
             out += ["", *_bias_and_variance(mine, sizes)]
@@ -105,7 +106,7 @@ def sentences(cells: Cells, names: Sequence[str], sizes: Sequence[int]) -> list[
     Example:
         >>> line = {"mean": 0.6, "cvar": 0.4, "behavior": 0.5}
         >>> sentences({("RL", 50): line}, ["RL"], [50])[0]
-        'CVaR below usual practice, of 1 size: RL in 1 of 1. Never: nobody.'
+        'CVaR below usual practice: in 1 of 1: RL. Never: nobody.'
     """
     usual, of = next(iter(cells.values()))["behavior"], len(sizes)
 
@@ -113,8 +114,11 @@ def sentences(cells: Cells, names: Sequence[str], sizes: Sequence[int]) -> list[
         return {name: sum(test(name, n) for n in sizes) for name in names}
 
     def said(counts: dict[str, int]) -> str:
-        some = sorted((name for name in counts if counts[name]), key=lambda name: -counts[name])
-        return "; ".join(f"{name} in {counts[name]} of {of}" for name in some) or "nobody"
+        some = (
+            f"{k} of {of}: {folded([name for name in names if counts[name] == k])}"
+            for k in sorted({k for k in counts.values() if k}, reverse=True)
+        )
+        return "in " + ". In ".join(some or ["no size: nobody"])
 
     below = counted(lambda name, n: cells[name, n]["cvar"] < usual - SAME)
     top = {
@@ -127,29 +131,56 @@ def sentences(cells: Cells, names: Sequence[str], sizes: Sequence[int]) -> list[
             cells[name, n][key] - usual >= NEAR * top[key, n] - SAME for key in ("mean", "cvar")
         )
     )
-    never = [name for name in names if not below[name]]
     found = [
-        f"CVaR below usual practice, of {of} size{'s' * (of != 1)}: {said(below)}. Never: "
-        f"{'; '.join(never) or 'nobody'}.",
+        f"CVaR below usual practice: {said(below)}. Never: "
+        f"{folded([name for name in names if not below[name]])}.",
         f"Within 5 % of the best gain of all contestants, in mean and in CVaR: {said(near)}.",
     ]
-    known = [name for name in names if f"{name}, behavior true" in names]
-    for name in known:
-        gaps = (
-            [cells[f"{name}, behavior true", n][key] - cells[name, n][key] for n in sizes]
-            for key in ("mean", "cvar")
-        )
-        words = (
-            f"{short(mean, True)} / {short(tail, True)} at {n:,}"
-            for n, mean, tail in zip(sizes, *gaps, strict=True)
-        )
-        found.append(
-            f"The true behaviour in place of the estimated one, {name}: {', '.join(words)}."
-        )
     for family, group in families(names).items():
         if family in SWEPT and len(group) > 2:
             found.append(_swept(cells, family, group, sizes))
     return found
+
+
+def _with_the_true_behaviour(cells: Cells, names: Sequence[str], sizes: Sequence[int]) -> list[str]:
+    """Table of what contestants gain by the true behaviour, where they stand twice."""
+    known = [name for name in names if f"{name}, behavior true" in names]
+    if not known:
+        return []
+    lines = [
+        "",
+        "The true behaviour in place of the estimated one changes mean / CVaR by:",
+        "",
+        "| episodes | " + " | ".join(f"{n:,}" for n in sizes) + " |",
+        "|---" * (len(sizes) + 1) + "|",
+    ]
+    for name in known:
+        both = (
+            " / ".join(
+                short(cells[f"{name}, behavior true", n][key] - cells[name, n][key], True)
+                for key in ("mean", "cvar")
+            )
+            for n in sizes
+        )
+        lines.append(f"| {name} | " + " | ".join(both) + " |")
+    return lines
+
+
+def folded(names: Sequence[str]) -> str:
+    """Contestants in few words: those of one family together.
+
+    Example:
+        >>> folded(["SPIBB, n_min 5, behavior true", "SPIBB, n_min 20, behavior true", "RL"])
+        'SPIBB, n_min 5/20, behavior true; RL'
+    """
+    found = []
+    for group in families(names).values():
+        words = []
+        for parts in zip(*(name.split(", ") for name in group), strict=True):
+            values = "/".join(dict.fromkeys(part.rpartition(" ")[2] for part in parts))
+            words.append(f"{parts[0].rpartition(' ')[0]} {values}".strip())
+        found.append(", ".join(words))
+    return "; ".join(found) or "nobody"
 
 
 def _swept(cells: Cells, family: str, group: Sequence[str], sizes: Sequence[int]) -> str:

@@ -145,7 +145,7 @@ def test_a_setting_of_the_other_learner_in_the_file_is_refused_too(run, care, tm
 
 def test_changes_say_that_returns_are_another_look(run, care):
     run("fit", *own(care), *SURE)
-    code, out, _ = run("changes", "policy.dprl")
+    code, out, _ = run("changes", "policy.dprl", "--details")
     assert code == 0
     assert "what the rule looked at" not in out
     assert "here it decided nothing" in out

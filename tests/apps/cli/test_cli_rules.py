@@ -67,7 +67,7 @@ def test_fit_prints_rules_what_they_bring_and_the_models(run, made):
     assert dprl.load("policy.dprl").digest() == policy.digest()
     assert policy.rules
     assert "1 category" in out
-    assert f"\n{policy}\n" in out
+    assert f"\n{policy.details()}\n" in out
     assert str(policy.worth()) in out
     for line in policy.provenance["rules"]["models"]:
         assert re.search(rf"^{line['model']} .*{line['log-loss']:.3f}", out, re.M)
@@ -132,10 +132,10 @@ def test_defaults_in_the_help_are_those_of_the_learner(run):
     words = re.sub(r"[\s│]+", " ", out)
     learner = dprl.Rules(gamma=1.0)
     for name in ("depth", "delta", "margin", "cuts", "folds", "splits"):
-        shown = re.search(rf"--{name} .*?rules: .*?By default ([0-9.]+)\b", words)
+        shown = re.search(rf"--{name} .*?rules: .*?Default ([0-9.]+)\b", words)
         assert shown is not None, name
         assert float(shown[1].rstrip(".")) == getattr(learner, name), name
-    assert re.search(rf"groups that did not, .*?By default {learner.n_min}\.", words)
+    assert re.search(rf"groups that did not, .*?Default {learner.n_min}\.", words)
     assert learner.lam is None
     assert all(getattr(FitOptions(gamma=1.0), name, None) is None for name in takers())
 
@@ -331,7 +331,7 @@ def test_known_probabilities_come_from_a_column(run, tmp_path):
     policy = dprl.Rules(gamma=1.0, **SETTINGS).fit(log)
     assert dprl.load("policy.dprl").digest() == policy.digest()
     assert policy.stated[0] in out
-    code, out, _ = run("check", *flags)
+    code, out, _ = run("check", *flags, "--details")
     assert (code, "'p' is known on 240 of 240 rows" in out) == (0, True)
     wrong = write_rows(tmp_path / "wrong.csv", 0, p=1.5)
     for command in (["check", *own(wrong)], ["fit", *own(wrong), *QUICK, "--out", "no.dprl"]):

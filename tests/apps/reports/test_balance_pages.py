@@ -111,7 +111,8 @@ def test_a_log_without_further_columns_is_as_before(thinned):
 
 @pytest.mark.slow
 def test_the_command_line(run, files):
-    code, out, err = run("evaluate", "policy.dprl", "test.csv", "--draws", 50, "--by", "sex,age")
+    code, out, err = run("evaluate", "policy.dprl", "test.csv", "--draws", 50, "--by", "sex,age",
+                         "--details")  # fmt: skip
     assert (code, err) == (0, "")
     table = out[out.index("Columns that are not in the state") :].splitlines()
     assert table[2].startswith("age ")
@@ -149,7 +150,7 @@ def test_gate_check_and_fit(run, files):
     assert any("a lower age" in note for note in saved.notes)
     facts = json.loads(run("gate", "policy.dprl", "train.csv", *ends, "--json")[1])
     assert any("a lower age" in line for line in facts["warnings"])
-    out = run("check", "train.csv", *options(COLUMNS))[1]
+    out = run("check", "train.csv", *options(COLUMNS), "--details")[1]
     assert "4 further columns read beside the state: age, sex, pressure, lesion." in out
     assert run("fit", "train.csv", *options(COLUMNS), "--n-min", 20, "--gamma", 1)[0] == 0
     code, _, err = run("fit", "train.csv", *options(COLUMNS), "--n-min", 20, "--gamma", 1,

@@ -11,10 +11,10 @@ from conftest import COLUMNS, options
 from dprl._core.table import form, many
 
 ONE_OF_MANY = re.compile(
-    r"(?<![\d.,])\b1 (?!survives|has|is|was)"
+    r"(?<![\d.,])\b1 (?!survives|has|is|was|as\b)"
     r"(?:(?:more|new|cut|further|held-out|proposed|certified|declared|training|decision) )?[a-z]+s\b"
 )
-"""A 1 and a plural; "1 survives" is a verb."""
+"""A 1 and a plural; "1 survives" is a verb, and "+1 as estimated" a number."""
 HEAD = "patient,day,stage,drug,score,ended"
 
 

@@ -28,13 +28,17 @@ playwright = pytest.importorskip(
 
 HOSTILE = "<script>document.title='hacked'</script>\"'&\u202e"
 COLUMNS = {"episode": "stay", "state": "situation", "action": "drug", "reward": "score"}
+MOST = 300_000
+"""Milliseconds to wait for anything: it ends when the thing is there."""
 SHOTS = os.environ.get("DPRL_SCREENSHOTS")
 
 
 @pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"], timeout=MOST
+        )
         yield browser
         browser.close()
 
@@ -42,6 +46,7 @@ def browser():
 def watched(browser):
     """A new tab that notes whatever it complains of, and whom it asks that is not `mine`."""
     tab = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+    tab.set_default_timeout(MOST)
     tab.complaints, tab.mine = [], lambda url: True
     tab.on("request", lambda r: tab.mine(r.url) or tab.complaints.append(r.url))
     tab.on("console", lambda m: tab.complaints.append(m.text))

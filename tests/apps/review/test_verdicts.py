@@ -199,7 +199,7 @@ def test_many_threads_lose_nothing(path):
 
 
 WRITER = """
-import sys
+import sys, time
 from dprl.apps.review.verdicts import Verdicts
 verdicts = Verdicts(sys.argv[1], "p", ["one", "two", "three"])
 n = 0
@@ -207,14 +207,15 @@ while True:
     said = verdicts.add("one", sys.argv[2], "agree", f"{sys.argv[2]} {n}")
     print(said.comment, flush=True)  # the answer: from here on it must not be lost
     n += 1
+    time.sleep(.003)  # or one keeps the other out, for a lock is not fair
 """
 
 
 @pytest.mark.slow
 def test_killed_in_the_middle_nothing_answered_is_lost(path):
-    """Two writers at once, killed without warning, five times over."""
+    """Two writers at once, killed without warning, three times over."""
     answered, rng = set(), random.Random(3)
-    for turn in range(5):
+    for turn in range(3):
         writers = [
             subprocess.Popen(
                 [sys.executable, "-c", WRITER, str(path), f"{name}{turn}"],
@@ -222,7 +223,7 @@ def test_killed_in_the_middle_nothing_answered_is_lost(path):
             )
             for name in "AB"
         ]  # fmt: skip
-        first = [w.stdout.readline() for w in writers]  # both are writing
+        first = ["".join(w.stdout.readline() for _ in range(3)) for w in writers]
         time.sleep(rng.uniform(0.05, 0.3))
         for writer in writers:
             os.kill(writer.pid, signal.SIGKILL)
@@ -230,7 +231,7 @@ def test_killed_in_the_middle_nothing_answered_is_lost(path):
             rest, _ = writer.communicate()
             answered |= {x for x in (line + rest).split("\n")[:-1] if x}
     said = Verdicts(path, "p", KEYS).all()
-    assert len(answered) > 20
+    assert len(answered) >= 3 * 2 * 3
     assert answered <= {v.comment for v in said}
     assert len(said) <= len(answered) + 10  # at most one each was written and not yet answered
 

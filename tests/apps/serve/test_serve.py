@@ -336,7 +336,7 @@ def test_a_policy_without_ranges_is_refused(walker):
 def test_not_ready_until_warm(monkeypatch):
     policy = dprl.DPRLDiscrete(n_min=1, gamma=1.0).fit(to_log([[("s", "a", 0.0)]] * 2))
     go = threading.Event()
-    monkeypatch.setattr("dprl.apps.serve.answers.Answers.warm", lambda self: go.wait(30))
+    monkeypatch.setattr("dprl.apps.serve.answers.Answers.warm", lambda self: go.wait(500))
     with TestClient(serve_app(policy, token=None), base_url="http://127.0.0.1:9") as client:
         assert client.get("/healthz").status_code == 503
         assert refused(client, 503, json={"states": ["s"]})["kind"] == "starting"

@@ -68,7 +68,7 @@ def test_the_log_has_requests_and_answers_without_states(tmp_path):
     }  # fmt: skip
     assert (second["in_range"], second["defer"], second["action"]) == (False, True, None)
     assert answer["answers"][0]["action"] == first["action"]
-    assert 0 <= first["seconds"] < 5
+    assert 0 <= first["seconds"] < 500
     asked = {e["request"]: e for e in entries if e["event"] == "request"}
     assert (asked["one"]["code"], asked["two"]["code"]) == (200, 422)
     assert set(asked["one"]) == {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 
 import pytest
+from waiting import until
 
 import dprl
 from conftest import to_log
@@ -206,7 +206,4 @@ def test_tokens_change_on_sighup(tmp_path, path):
         assert (code(WARD), code(LAB), code(NEW)) == (200, 200, 401)
         written(path, f'new = "{NEW}"\n')
         process.send_signal(signal.SIGHUP)
-        end = time.monotonic() + 20
-        while {(code(WARD), code(NEW)) for _ in range(10)} != {(401, 200)}:
-            assert time.monotonic() < end
-            time.sleep(0.1)
+        until(lambda: {(code(WARD), code(NEW)) for _ in range(10)} == {(401, 200)})

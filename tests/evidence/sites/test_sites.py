@@ -289,6 +289,26 @@ def test_a_site_counts_once_under_another_k_or_name():
             dprl.merge_evidence(*parts)
 
 
+def test_small_sites_that_are_alike_by_chance_are_merged():
+    """Two small sites may have the same counts; 40 of them nearly always have such a pair."""
+    rng = np.random.default_rng(0)
+    sites = []
+    for i in range(60):
+        n = 40
+        log = dprl.from_arrays(
+            episode=[f"{i}-{j}" for j in range(n)], state=["ill"] * n, better="higher",
+            action=rng.choice(["drug", "wait"], n), reward=rng.integers(0, 2, n),
+        )  # fmt: skip
+        schema = dprl.SiteSchema(states=["ill"], actions=["drug", "wait"], gamma=1.0)
+        sites.append(dprl.site_evidence(log, schema, k=5, site=f"site {i}"))
+    assert any(_same_numbers(one, two) for one, two in itertools.combinations(sites, 2))
+    assert dprl.merge_evidence(*sites).groups == 60 * 40
+
+
+def _same_numbers(one, two):
+    return np.array_equal(one.evidence.words, two.evidence.words)
+
+
 def shock(n, seed):
     """Who is treated at the first visit is healthier than who is at a later one."""
     rng = np.random.default_rng(seed)

@@ -43,6 +43,28 @@ def test_a_subject_with_and_without_a_point_is_one(tmp_path):
     assert rows == [("1#1", "drug", 0.0, None), ("1#1", "none", 1.0, 5.0)]
 
 
+def test_large_subjects_are_one_as_r_writes_them_and_refused_once_they_are_rounded(tmp_path):
+    """R writes 100000 as 1e+05; from 2**53 on, doubles are not the number that they were."""
+    header = "subject_id,time,code,value\n"
+    spec = tmp_path / "spec.toml"
+    spec.write_text(SPEC)
+    for number, other in (("100000", "1e+05"), ("9007199254740993", "9007199254740992.0")):
+        (tmp_path / "a.csv").write_text(
+            f"{header}{number},{DAY}08:00,IN,\n{number},{DAY}10:00,OUT,\n{number},{DAY}08:30,A,5\n"
+        )
+        (tmp_path / "b.csv").write_text(
+            f"{header}{other},{DAY}08:15,DRUG,\n{other},{DAY}09:10,R,1\n"
+        )
+        files = [tmp_path / "a.csv", tmp_path / "b.csv"]
+        if other.endswith(".0"):
+            with pytest.raises(dprl.LogError, match="too large to be told from its neighbours"):
+                dprl.from_events(files, spec)
+        else:
+            log = dprl.from_events(files, spec)
+            assert list(log.groups) == ["100000"]
+            assert [log.actions[i] for i in log.action] == ["drug", "none"]
+
+
 @pytest.mark.parametrize("name", ["1", "1.0", "01", " 1"])
 def test_a_table_of_stays_finds_its_events_however_numbers_are_written(tmp_path, name):
     stays(tmp_path, ("s1", name, "08:00", "10:00"))

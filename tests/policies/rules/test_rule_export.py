@@ -305,3 +305,50 @@ def test_numbers_without_a_sign_and_columns_of_gaps_are_read_as_act_does():
                 ).fetchall()
             ]
         assert got == wanted
+
+
+def told(policy, table, expressions):
+    """What SQL says of a table with some of its columns of other types, and what `act` says."""
+    with duckdb.connect() as con:
+        con.execute("SET TimeZone = 'Asia/Tokyo'")
+        con.register("frame", table)
+        changed = ", ".join(f"{sql} AS {name}" for name, sql in expressions.items())
+        con.execute(f"CREATE TABLE t AS SELECT * REPLACE ({changed}) FROM frame")
+        got = con.execute(f"SELECT suggested FROM ({policy.to_sql('t')})").fetchall()
+        rows = con.sql("FROM t").to_arrow_table().to_pylist()
+    acted = [policy.act(row) for row in rows]
+    return [row[0] for row in got], [None if a is dprl.DEFER else a for a in acted]
+
+
+@pytest.mark.parametrize("expression", [
+    {"kind": "CAST(kind AS DECIMAL(9, 2))"},
+    {"kind": "CAST(kind AS VARCHAR) || '.0'"},
+    {"kind": "CAST(kind AS HUGEINT)"},
+    {"admitted": "strftime(timezone('Asia/Tokyo', admitted), '%Y-%m-%d %H:%M:%S') || '+09:00'"},
+    {"admitted": "strftime(timezone('America/Caracas', admitted), '%Y-%m-%dT%H:%M:%S') || '-04'"},
+    {"admitted": "strftime(timezone('UTC', admitted), '%Y-%m-%dT%H:%M:%SZ')"},
+    {"admitted": "strftime(timezone('UTC', admitted), '%Y-%m-%d %H:%M')"},
+])  # fmt: skip
+def test_sql_reads_columns_of_other_types_as_act_does(expression):
+    """The offset of a time that is text was dropped: hours beside the date of a rule were wrong."""
+    policy, _ = dated()
+    edge = max(c.value for rule in policy.rules for c in rule.conditions if c.feature == "admitted")
+    hours = pandas.to_timedelta(np.arange(-12, 13), unit="h")
+    near = pandas.Timestamp(0, tz="UTC") + pandas.Timedelta(days=edge) + hours
+    table = pandas.DataFrame({"admitted": near.floor("h"), "kind": 0, "ward": "a"})
+    got, acted = told(policy, table, expression)
+    plain = [None if a is dprl.DEFER else a for a in policy.act(table)]
+    assert got == acted == plain
+    assert len(set(got)) == 2
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16, np.float64, np.int8, "{}.0".format])
+def test_python_reads_a_category_of_other_types_as_act_does(kind):
+    policy, frame = dated()
+    names = {}
+    exec(policy.to_python(), names)
+    rows = frame[["admitted", "kind", "ward"]].head(100).to_dict("records")
+    rows = [{**row, "kind": kind(row["kind"])} for row in rows]
+    acted = [None if a is dprl.DEFER else a for a in map(policy.act, rows)]
+    assert [names["suggest"](row) for row in rows] == acted
+    assert len(set(acted)) == 2

@@ -6,7 +6,7 @@ import copy
 import json
 import math
 import pickle
-import timeit
+import sys
 import zipfile
 from types import SimpleNamespace
 
@@ -406,16 +406,20 @@ def test_what_is_no_state_is_refused(states):
         policy().act(states)
 
 
-def test_one_state_is_answered_in_microseconds():
-    ruled = policy()
+def test_one_state_is_answered_in_few_calls():
+    """Which is some microseconds, on any machine."""
+    ruled, calls = policy(), []
     for state in (
         np.array([60.0, 3.0, 1.0]),
         [60.0, 3.0, 1.0],
         dict(zip(NAMES, (60.0, 3.0, 1.0), strict=True)),
     ):
         ruled.act(state)
-        seconds = min(timeit.repeat(lambda: ruled.act(state), number=500, repeat=5)) / 500  # noqa: B023
-        assert seconds < 300e-6  # about 10 on an idle machine
+        calls.clear()
+        sys.setprofile(lambda frame, event, _: calls.append(event))
+        ruled.act(state)
+        sys.setprofile(None)
+        assert sum(event in ("call", "c_call") for event in calls) < 100  # there are about 50
 
 
 def test_a_notebook_shows_rules_and_no_markup_of_theirs():

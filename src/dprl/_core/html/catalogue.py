@@ -29,8 +29,7 @@ from dprl.errors import ParameterError
 
 # --- What pages call things that a program chooses: sections, columns, verdicts, items
 #
-# English names by kind and key, collected for translation by `N_`. A name has one form, or two:
-# for
+# English names by kind and key, collected for translation by `N_`. A name has one form, or two: for
 # one thing, and for any other number.
 
 NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {

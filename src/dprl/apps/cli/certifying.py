@@ -20,6 +20,7 @@ from dprl.apps.cli.options import (
     Json,
     MaybeWhole,
     OtherColumns,
+    ReturnRange,
     ScanOptions,
     Whole,
     columns_for,
@@ -235,12 +236,7 @@ def gate(
     columns: OtherColumns | None = None,
     memory: ScanOptions | None = None,
     *,
-    lowest: Annotated[
-        float | None, Parameter(help="The lowest return there can be; 'proved' needs it.")
-    ] = None,
-    highest: Annotated[
-        float | None, Parameter(help="The highest return there can be; 'proved' needs it.")
-    ] = None,
+    ends: ReturnRange | None = None,
     delta: Annotated[float, Parameter(help="Probability with which the claim may fail.")] = 0.05,
     margin: Annotated[float, Parameter(help="Advantage that a suggestion must exceed.")] = 0.0,
     mode: Annotated[
@@ -311,12 +307,10 @@ def gate(
     from dprl.policies.loading import deferring, read_like, reading_like
 
     of_sites = len(files) == 1 and is_evidence(files[0])
-    if (lowest is None) != (highest is None) or (
-        lowest is None and grade == "proved" and not of_sites
-    ):
-        gone = "--lowest" if lowest is None else "--highest"
+    value_range = (ends or ReturnRange()).both()
+    if value_range is None and grade == "proved" and not of_sites:
         raise ParameterError(
-            f"{gone} is missing: a certificate needs the range of returns.",
+            "--lowest is missing: a certificate needs the range of returns.",
             do="State --lowest and --highest from what rewards can be, never from the returns in "
             "the log; only --grade large-sample does without both.",
         )
@@ -342,7 +336,7 @@ def gate(
         tell("certifying", 0.0)
         gated = dprl.gate(
             fitted, data, delta=delta, margin=margin, mode=mode, grade=grade,
-            value_range=None if lowest is None or highest is None else (lowest, highest),
+            value_range=value_range,
             states=None if states is None else _declared(states, data.facts.states, fold),
             markov=markov,
             horizon=horizon, seed=seed, confounding=confounding, avoid=avoid, **there,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cyclopts import App
 
+from dprl._core import __version__
 from dprl._core.table import CONTROLS, Table, harmless, to_json_value
-from dprl._core.version import __version__
 from dprl._core.words import Named, Said, said_by
 from dprl.errors import DprlError
 

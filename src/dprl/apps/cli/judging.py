@@ -23,6 +23,7 @@ from dprl.apps.cli.options import (
     Level,
     LogOptions,
     OtherColumns,
+    ReturnRange,
     ScanOptions,
     Seed,
     Values,
@@ -71,15 +72,6 @@ def read_held_out(
         return rows_of(parts)
 
 
-def both_ends(lowest: float | None, highest: float | None) -> tuple[float, float] | None:
-    """The range of returns that two options state; None where neither is given."""
-    if lowest is None and highest is None:
-        return None
-    if lowest is None or highest is None:
-        raise ParameterError("--lowest and --highest come together.", do="Give both, or neither.")
-    return lowest, highest
-
-
 def show_judged(policy: Any, result: Any, cautions: list[str], json: bool, details: bool) -> int:
     """Show how a policy was judged, and what was warned of on the way; the exit code."""
     facts = result.to_dict()
@@ -110,12 +102,7 @@ def evaluate(
     seed: Seed = 0,
     values: Values = True,
     by: By = None,
-    lowest: Annotated[
-        float | None, Parameter(help="The lowest return there can be; estimates below are marked.")
-    ] = None,
-    highest: Annotated[
-        float | None, Parameter(help="The highest return; give both or neither.")
-    ] = None,
+    ends: ReturnRange | None = None,
     allow_seen: Annotated[
         bool, Parameter(help="Evaluate even on a log the policy was made from.", negative="")
     ] = False,
@@ -138,7 +125,7 @@ def evaluate(
     import dprl
     from dprl.evaluation.subgroups import columns_by
 
-    value_range = both_ends(lowest, highest)
+    value_range = (ends or ReturnRange()).both()
     fitted = dprl.load(policy)
     named = columns_for(fitted, columns, "evaluate")
     with progress() as tell, warned() as cautions:
@@ -181,10 +168,7 @@ def sensitivity(
     level: Level = 0.95,
     draws: Draws = 1_000,
     seed: Seed = 0,
-    lowest: Annotated[float | None, Parameter(help="The lowest return there can be.")] = None,
-    highest: Annotated[
-        float | None, Parameter(help="The highest return; give both or neither.")
-    ] = None,
+    ends: ReturnRange | None = None,
     yardstick: Annotated[
         bool, Parameter(help="Measure what hiding each recorded column would be.")
     ] = True,
@@ -215,7 +199,7 @@ def sensitivity(
     from dprl._core import plot
     from dprl.evaluation._sensitivity import STRENGTHS
 
-    value_range = both_ends(lowest, highest)
+    value_range = (ends or ReturnRange()).both()
     if figure is not None:
         check_folder(figure)
         plot.ready()
@@ -290,8 +274,7 @@ def sweep(
         float | None,
         Parameter(help="Also certify every setting; all claims together may fail so often."),
     ] = None,
-    lowest: Annotated[float | None, Parameter(help="With --delta: the lowest return.")] = None,
-    highest: Annotated[float | None, Parameter(help="With --delta: the highest return.")] = None,
+    ends: ReturnRange | None = None,
     figure: Annotated[
         Path | None, Parameter(help="Figure of the settings: .png, .svg or .pdf.")
     ] = None,
@@ -372,7 +355,7 @@ def sweep(
         swept = dprl.sweep(
             learner, train, held, n_min=n_min, radius=radius, params=others, estimator=estimator,
             level=level, draws=draws, seed=seed, values=values, delta=delta,
-            value_range=None if lowest is None or highest is None else (lowest, highest),
+            value_range=(ends or ReturnRange()).both(),
             cluster=cluster, progress=tell,
         )  # fmt: skip
         if figure is not None:

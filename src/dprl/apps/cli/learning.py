@@ -181,7 +181,7 @@ def _needed(learner: str, setting: Setting) -> ParameterError:
             "sweep. --learner confident needs none: it takes 3.",
         )
     return ParameterError(
-        f"the learner {learner} needs {_option(setting.name)}.", do=in_words(setting.words)
+        f"the learner {learner} needs {_option(setting.name)}.", do=in_words(setting)
     )
 
 
@@ -204,19 +204,25 @@ def _option(name: str) -> str:
 # -- options from settings -----------------------------------------------------------------------
 
 
-def in_words(text: str) -> str:
-    """What a docstring says of a setting, as the help of its option."""
-    text = re.sub(r"\bDefault None: ", "By default ", text)
-    text = re.sub(r"\bDefault True\b", "By default yes", text)
-    text = re.sub(r"\bDefault False\b", "By default no", text)
-    text = re.sub(r"\bDefault ", "By default ", text)
-    text = re.sub(r"; False (?=is|takes)", "; no ", text)
-    text = re.sub(r" ?\(`[^`]*`\)|; see `[^`]*`", "", text)
-    text = re.sub(r"\b(\w+)=False\b", r"--no-\1", re.sub(r"\b(\w+)=True\b", r"--\1", text))
-    text = re.sub(r"\b(\w+)=(\w+)", r"--\1 \2", text)
-    text = re.sub(r"\b(a|A) \w+Warning\b", r"\1 warning", text)
-    text = text.replace(", or infinity (always defer)", "")  # options take whole numbers alone
-    return re.sub(r"[`\"]", "", text).replace("n_min", "n-min")
+def in_words(setting: Setting) -> str:
+    """What a docstring says of a setting, as the help of its option; code in it is an option."""
+    text = setting.words.replace('"', "").replace("Default None:", "Default:")
+    if isinstance(setting.default, bool):
+        usual = "yes" if setting.default else "no"
+        text = text.replace(f"Default {setting.default}", f"Default {usual}")
+    parts = text.split("`")
+    parts[1::2] = map(_as_option, parts[1::2])
+    return "".join(parts)
+
+
+def _as_option(code: str) -> str:
+    """An argument in a docstring, with its value if it has one, as an option."""
+    name, sign, value = code.partition("=")
+    if not name.isidentifier():
+        return code
+    if value in ("True", "False"):
+        return _option(name if value == "True" else f"no-{name}")
+    return f"{_option(name)} {value}" if sign else _option(name)
 
 
 def _help(name: str, entries: Collection[Entry]) -> str:
@@ -227,9 +233,7 @@ def _help(name: str, entries: Collection[Entry]) -> str:
         setting = labels.get(name) or features.get(name)
         if setting is not None:
             alone = name in features and name not in labels and entry.labels is not None
-            words = in_words(setting.words) + " Needed." * (
-                setting.default is MISSING and not alone
-            )
+            words = in_words(setting) + " Needed." * (setting.default is MISSING and not alone)
             whose.setdefault(words, []).append(f"{entry.name}, features" if alone else entry.name)
     return " ".join(f"{' and '.join(names)}: {words}" for words, names in whose.items())
 

@@ -109,7 +109,7 @@ def doctor(*, json: Json = False) -> int:
 
 
 def _facts() -> dict[str, Any]:
-    from dprl._core.version import __version__
+    from dprl._core import __version__
 
     needed = _needed()
     trouble = [

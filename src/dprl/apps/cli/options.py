@@ -52,6 +52,28 @@ PER_ROW = 150
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
+class ReturnRange:
+    """What returns can be, from what rewards can be, never from the log."""
+
+    lowest: Annotated[
+        float | None, Parameter(help="The lowest return there can be; a proof needs both ends.")
+    ] = None
+    highest: Annotated[float | None, Parameter(help="The highest return there can be.")] = None
+
+    def both(self) -> tuple[float, float] | None:
+        """Both ends; None where neither is given."""
+        if self.lowest is None and self.highest is None:
+            return None
+        if self.lowest is None or self.highest is None:
+            raise ParameterError(
+                "--lowest and --highest come together.",
+                do="State both from what rewards can be, or neither.",
+            )
+        return self.lowest, self.highest
+
+
+@Parameter(name="*")
+@dataclass(kw_only=True)
 class ScanOptions:
     """How much memory may be used, and whether the log is read in parts."""
 
@@ -602,10 +624,8 @@ def intended_use() -> dict[str, str]:
 
 # --- Which columns a command reads for a policy: those given as options, or else the policy's own
 #
-# Column names in dprl.toml are for learning. For a policy that stores the columns it was fitted
-# on,
-# those are used instead, and one line says so where they differ; for a policy that stores none,
-# the
+# Column names in dprl.toml are for learning. For a policy that stores the columns it was fitted on,
+# those are used instead, and one line says so where they differ; for a policy that stores none, the
 # names in dprl.toml are used.
 
 

@@ -24,12 +24,12 @@ from typing import Any
 
 from markupsafe import Markup
 
+from dprl._core import __version__
 from dprl._core import html as pages
 from dprl._core.checks import check_whole
 from dprl._core.disk import replacing
 from dprl._core.html.catalogue import Words, short, speak
-from dprl._core.table import form, many, to_json_value
-from dprl._core.version import __version__
+from dprl._core.table import Result, form, many, to_json_value
 from dprl._core.words import api, joined, option, said_by, say, sentences, word, worded
 from dprl.apps.reports.changes import Change, Check, Described, describe_changes
 from dprl.apps.reports.finding import (
@@ -202,7 +202,7 @@ def headline_of(judged: Evaluation | None) -> tuple[str, Mapping[str, float]] | 
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Result):
     """A report that was written; returned by `dprl.report`.
 
     Attributes:
@@ -252,7 +252,8 @@ class Report:
             "evaluation": None if judged is None else judged.to_dict(),
         }
 
-    def __str__(self) -> str:
+    def details(self) -> str:
+        """What was written, what it says in short, and what to be wary of, as text."""
         summary = many(self.changes, "change")
         if self.whole < self.changes:
             summary += f", {self.whole:,} told in full"

@@ -35,7 +35,7 @@ from dprl._core.arrays import DIVIDED, Bools, Ints
 from dprl._core.html.catalogue import Words
 from dprl._core.inference import LEVEL, contrast_of
 from dprl._core.table import Table
-from dprl._core.words import joined, said_by, say, sentences
+from dprl._core.words import joined, said_by, say
 from dprl.errors import LogError
 from dprl.evaluation.divergence import weighed
 from dprl.evaluation.subgroups import Subgroups
@@ -43,12 +43,12 @@ from dprl.evidence.balance import Balance, Compared, ComparedChange, comparable
 from dprl.evidence.behavior import Behavior
 from dprl.evidence.decision_points import TOLERANCE
 from dprl.evidence.propensity import EQUAL
-from dprl.logs.censoring import from_cut_on, treat_cut
+from dprl.logs.censoring import Reads, from_cut_on
 from dprl.logs.log import CUT, Label, Log
 from dprl.logs.outcome import UNDECLARED, Outcome
-from dprl.logs.overlap import cannot_tell, seen
+from dprl.logs.overlap import cannot_tell
 from dprl.logs.returns import returns
-from dprl.logs.source import DROPS, UNRELATED, WEIGHED, check_claim
+from dprl.logs.source import DROPS, UNRELATED, WEIGHED
 from dprl.policies.explain import (
     change_rows,
     change_words,
@@ -57,7 +57,7 @@ from dprl.policies.explain import (
     why_silent,
     window_words,
 )
-from dprl.policies.familiar import check_familiar, like_policy
+from dprl.policies.held_out import HeldOut
 from dprl.policies.protocol import Decisions, DeferringPolicy, Kind
 from dprl.policies.regions import Region, Situation, in_regions
 from dprl.policies.rules.policy import RulePolicy
@@ -577,26 +577,17 @@ def first_rows(log: Log, rows: Ints) -> Ints:
 
 def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     """The changes `policy` makes, in words, and what `log` says about each."""
-    log = like_policy(policy, log)
-    shared, strange = seen(policy.provenance, log), check_familiar(policy, log)
-    gamma = float(policy.parameters.get("gamma", 1.0))
+    own = policy.parameters
+    # Where cut ones are left out: the same episodes as in `evaluate`, which reads rewards.
+    reads: Reads = "rewards" if own.get("cut") in DROPS else "returns"
+    held = HeldOut.meet(policy, log, gamma=own.get("gamma", 1.0), allow_seen=True, reads=reads)
+    log, gamma, cut = held.log, held.gamma, held.cut
     ended = dict(zip(log.episodes, log.ended.tolist(), strict=True))
-    cut = policy.parameters.get("cut")
-    check_claim(cut, log, "an interval")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        near = policy.bootstrap_neighbors()
-        # Where cut ones are left out: the same episodes as in `evaluate`, which reads rewards.
-        settled = treat_cut(log, gamma, cut, near, reads="rewards" if cut in DROPS else "returns")
-    settled = settled.gathered()  # a group's first decision is the first in time
-    notes = [*strange, *(said_by(w) for w in caught)]
-    if cannot_tell(policy.provenance):
-        notes.append(
-            sentences(
-                joined("", (cannot_tell(policy.provenance), ".")),
-                say("If it has, all of this flatters it."),
-            )
-        )
+        settled = held.treated
+    notes = [*held.strange, *(said_by(w) for w in caught)]
+    notes += held.untold(say("If it has, all of this flatters it."))
     if policy.terms.credit is not None:
         notes += policy.stated
     notes += [words] if (words := window_words(log.follow_up)) else []
@@ -667,7 +658,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         left_out=left_out,
         dropped=log.dropped,
         after_cut=len(late),
-        seen=shared,
+        seen=held.seen,
         notes=tuple(notes),
         changes=tuple(changes[i] for i in order),
         steps={

@@ -33,10 +33,8 @@ from dprl.policies.protocol import Decisions, DeferringPolicy, Kind
 # --- Rows as they come: what a state is made of, and how rows in JSON become what a policy takes
 #
 # A row holds numbers, labels, truth values and dates, as the log had them, and null where a value
-# is
-# missing. Where a policy says nothing about a missing value, null is refused. A label that
-# training
-# did not have is no error: it becomes what `policy.act` makes of it.
+# is missing. Where a policy says nothing about a missing value, null is refused. A label that
+# training did not have is no error: it becomes what `policy.act` makes of it.
 
 ValueKind: TypeAlias = Literal["number", "label", "truth", "date"]
 DATE = "Write it as 2024-02-01."

@@ -233,11 +233,10 @@ def _tail(handle: int, size: int) -> tuple[bytes, bool]:
 # Every line must follow from the one before it. Three things are told apart:
 #
 # * a line that a crash cut short: it is the beginning of a line, without its end, and the lines
-# after
-#   it follow from the one before it. Its answer was never given.
+#   after it follow from the one before it. Its answer was never given.
 # * a line that was changed, put in, or taken out: there the chain is broken.
 # * a line that has no chain, but is whole: nothing that the service writes. It was put in or
-# changed.
+#   changed.
 
 BEGINNING = b'{"time":"'
 """What every line of an audit begins with."""
@@ -432,8 +431,7 @@ def _not_torn(text: bytes) -> str:
 # --- What the service writes down: a log of requests and answers, and an audit that only grows
 #
 # The log (`--log`) is for operators. Its lines are written by a thread, so a slow reader holds up
-# no
-# answer; lines that find no room are counted and lost.
+# no answer; lines that find no room are counted and lost.
 #
 # The audit (`--audit`) is for those who must know later what was answered
 # (`dprl.apps.serve.audit`).

@@ -195,12 +195,9 @@ def marked(
 # context
 #
 # Nothing is guessed. An observation counts only if it is final (or amended, corrected), has the
-# code
-# that was asked for, belongs to the patient whom the call is about, says its time with a zone,
-# and
-# has the unit that was asked for, of UCUM. Of several the latest is taken; where two are the
-# latest
-# and differ, none is.
+# code that was asked for, belongs to the patient whom the call is about, says its time with a zone,
+# and has the unit that was asked for, of UCUM. Of several the latest is taken; where two are the
+# latest and differ, none is.
 
 FINAL = ("final", "amended", "corrected")
 PLAIN = ("valueString", "valueInteger", "valueBoolean", "valueDateTime")

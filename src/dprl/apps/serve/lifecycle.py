@@ -30,8 +30,7 @@ from dprl.policies.protocol import DeferringPolicy
 
 # --- The service run: in this process, or in several that share one socket
 #
-# With several processes this one answers nothing. It starts the others, starts one anew that
-# ended
+# With several processes this one answers nothing. It starts the others, starts one anew that ended
 # by itself, passes SIGHUP on to them, and ends them when it is told to end.
 
 SHORT_LIFE, MOST_SHORT = 10.0, 5

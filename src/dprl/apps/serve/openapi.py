@@ -11,7 +11,7 @@ import json
 from importlib.resources import files
 from typing import Any
 
-from dprl._core.version import __version__
+from dprl._core import __version__
 from dprl.apps.serve.answers import Column, columns_of
 from dprl.apps.serve.hooks import COMMENT, MOST_FEEDBACK, OUTCOMES
 from dprl.logs.reading.dates import on_day

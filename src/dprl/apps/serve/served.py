@@ -39,8 +39,7 @@ from dprl.policies.protocol import DeferringPolicy
 # --- Whether people have reviewed a policy, and whether they approved it
 #
 # `dprl review --export` writes the approved policy and, beside it, the audit trail: every verdict
-# ever given, as CSV. The policy's provenance names the SHA-256 of that trail, and how many
-# changes
+# ever given, as CSV. The policy's provenance names the SHA-256 of that trail, and how many changes
 # were approved. So a trail belongs to one policy, and a policy to one trail. Whoever can write a
 # policy file could write this, too: who it comes from says its signature (`--require-signed`).
 
@@ -129,17 +128,13 @@ def _trail(path: Path) -> bytes:
 # --- Copies of the policies that were taken over, in a folder that the processes of a server
 # share
 #
-# A process that starts later must start with the policy that is served, whatever has become of
-# the
+# A process that starts later must start with the policy that is served, whatever has become of the
 # file since. So a policy is copied first, with its signature, and read from the copy: what is
-# served
-# and what is kept are the same bytes.
+# served and what is kept are the same bytes.
 #
-# A file that was put in place is not looked at before SIGHUP asks for it. So the folder also
-# counts
+# A file that was put in place is not looked at before SIGHUP asks for it. So the folder also counts
 # how often that was asked, and how much of it is done: a process that was just starting then, and
-# did
-# not hear it, sees that and looks at the files. Every other process leaves them alone.
+# did not hear it, sees that and looks at the files. Every other process leaves them alone.
 
 SIGNATURE = ".minisig"
 """What the name of a policy's signature ends with."""

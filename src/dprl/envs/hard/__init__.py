@@ -102,6 +102,8 @@ WORLDS: dict[str, Listed] = {
     "null product strong, 100 x 6": Listed(partial(null, "product", "strong", steps=6), 100),
     "null xor medium, 500 x 2": Listed(partial(null, "xor", "medium", steps=2), 500),
     "null triple strong, 1000 x 1": Listed(partial(null, "triple", "strong"), 1_000),
+    "null checks medium, 1500 x 1": Listed(partial(null, "checks", "medium"), 1_500),
+    "null four strong, 300 x 3": Listed(partial(null, "four", "strong", steps=3), 300),
     "null product, three arms, 800 x 2": Listed(partial(null, "product", steps=2, arms=3), 800),
     "null wave, eight features, 400 x 3": Listed(partial(null, "wave", steps=3, features=8), 400),
     **{f"null categories {strength}, 1000 x 1": Listed(partial(null_categories, strength), 1_000)

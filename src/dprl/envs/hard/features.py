@@ -29,6 +29,8 @@ SHAPES: dict[str, Callable[[Floats], Floats]] = {
     "wave": lambda x: 1.4 * np.sin(2.6 * x[:, 0]),
     "band": lambda x: np.where(np.abs(x[:, 0] - 0.3) < 0.7, 1.15, -0.85),
     "triple": lambda x: np.sign(x[:, 0] * x[:, 1] * x[:, 2]),
+    "four": lambda x: np.sign(np.prod(x[:, :4], axis=1)),
+    "checks": lambda x: np.sign(np.sin(2.2 * x[:, 0]) * np.sin(2.2 * x[:, 1])),
 }
 """What drives both treatment and outcome, about 0 on average and 1 in standard deviation."""
 

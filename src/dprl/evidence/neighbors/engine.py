@@ -12,18 +12,21 @@ one rule in float64 decides what is a neighbour, and sums are sums of integers.
 from __future__ import annotations
 
 import functools
+import hashlib
+import itertools
 import math
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.arrays import Floats, Ints
 from dprl._core.checks import Visits, check_choice, check_radius, check_threads, check_visits
+from dprl._core.cluster import Cluster, Kept
 from dprl._core.exact import COUNT, Window, digits_of, window_of
 from dprl.errors import LogError, ParameterError
 from dprl.evidence.counts import FIRST, Evidence
@@ -43,9 +46,13 @@ from dprl.evidence.neighbors.tree import (
     list_rows,
     no_boxes,
 )
-from dprl.logs.encoding.features import plain_features
+from dprl.logs.encoding.features import columns_in, plain_features
 from dprl.logs.log import Label, Log
 from dprl.logs.returns import returns
+
+if TYPE_CHECKING:
+    from dprl.logs.censoring import Near
+from dprl._core.compiled import compiled
 
 # --- Points: every step of a log as a place, an action, a return and a trajectory
 
@@ -605,3 +612,352 @@ def _spread(function: Any, order: Ints, threads: int | None) -> list[Any]:
 def brute_blocks(z: NDArray[np.float64], w: NDArray[np.float64]) -> Blocks:
     """Blocks of the points (N, d) in their own order; w (N, D) are their search coordinates."""
     return fill_blocks(z, w, np.arange(len(z), dtype=np.int32))[0]
+
+
+# --- Engines that remember their answers, and engines on a cluster
+#
+# Settings that differ only in n_min ask about the same places and the same radius. A question is
+# identified by its content, so it does not matter which object asks again. Answers for another
+# radius are dropped, and all of them after `forget`.
+
+# --- The rows near the last place of a cut episode, for its bootstrap (see `dprl.logs.censoring`)
+
+CHUNK = 2_048
+"""The number of places whose neighbours are in memory at a time."""
+
+
+def near(metric: FittedMetric, radius: float, *, first: bool) -> Near:
+    """A function that finds the rows near the places where episodes were cut.
+
+    Args:
+        metric: The metric, fitted to the log.
+        radius: The largest distance of a row.
+        first: Whether only the first neighbour of every other trajectory counts, or all of them.
+    """
+
+    def rows_near(
+        log: Log, features: NDArray[np.float64], own: NDArray[Any]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        take = columns_in(log.feature_names, metric.names)  # the log may have more, in any order
+        x = plain_features(log, metric.names)
+        plain = replace(log, features=x, feature_names=metric.names, levels=())
+        points = Points.of(plain, metric, 1.0)
+        engine = Engine.build(points, log.n_actions)
+        z = metric.transform(features[:, take])
+        places, rows = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for begin in range(0, len(z), CHUNK):
+            chunk = slice(begin, begin + CHUNK)
+            indptr, row = engine.neighbors(z[chunk], radius)
+            place = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+            group = points.episode[row]
+            counts = group != own[chunk][place]
+            if first:  # rows are ascending, and those of a group are next to each other
+                counts[1:] &= (place[1:] != place[:-1]) | (group[1:] != group[:-1])
+            places.append(begin + place[counts])
+            rows.append(row[counts].astype(np.int64))
+        return np.concatenate(places), np.concatenate(rows)
+
+    return rows_near
+
+
+# --- Neighbours on a cluster: each worker holds some trajectories, builds its own tree, and
+# answers
+#
+# A query is asked of every part, and the answers are added up, block of queries by block of
+# queries. Trajectories are whole in a part, so counting by trajectory stays exact; all parts keep
+# the digits of one window, so sums of digits are those of one engine, to the last bit.
+
+Sums: TypeAlias = tuple[Ints, Floats]
+"""The words (2, Q, A, W) and the span (Q, 2) of some queries."""
+
+WORDS = 1 << 22
+"""Words of the answer to one block of queries, 32 MB: what a worker sends at a time."""
+WORTH_ASKING = 256
+"""Fewer queries than this are answered in this process: sending them takes longer."""
+
+
+@dataclass(eq=False)
+class _WindowedEngine(Engine):
+    """An engine whose sums keep the digits of a given window."""
+
+    window: Window | None = None
+
+    @functools.cached_property
+    def _window(self) -> Window:
+        assert self.window is not None  # given when it is made
+        return self.window
+
+
+@dataclass(eq=False)
+class PointsPart:
+    """Some whole trajectories of a set of points, and the engine over them.
+
+    Attributes:
+        points: The points; episodes have the numbers they have in the whole set.
+        n_actions: The number of actions of the whole set.
+        window: The window of the whole set.
+        device: The torch device of the worker that answers many queries; None for its processor.
+    """
+
+    points: Points
+    n_actions: int
+    window: Window
+    device: str | None = None
+
+    @functools.cached_property
+    def engine(self) -> Engine:
+        """The engine over these points, built when it is first asked."""
+        own = Engine.build(self.points, self.n_actions, device=self.device)
+        return _WindowedEngine.like(own, window=self.window)
+
+    def read(self) -> Engine:
+        """What a job is applied to."""
+        return self.engine
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "engine"}  # built again elsewhere
+
+
+def _answer(engine: Engine, queries: Floats, radius: float, visits: Visits, own: Any) -> Sums:
+    """What one part says about a block of queries."""
+    evidence = engine.evidence(queries, radius, visits=visits, leave_out=own)
+    return np.asarray(evidence.words), evidence.span
+
+
+def _add(one: Sums, other: Sums) -> Sums:
+    """What two parts say together; exact, as words are whole numbers."""
+    span = np.stack(
+        [np.fmin(one[1][:, 0], other[1][:, 0]), np.fmax(one[1][:, 1], other[1][:, 1])], axis=1
+    )
+    return one[0] + other[0], span
+
+
+@dataclass(eq=False)
+class SpreadEngine(Engine):
+    """An engine that asks a cluster where there is much to ask; made by `SpreadEngine.of`."""
+
+    cluster: Cluster | None = field(default=None, repr=False)
+    parts: tuple[Kept, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def of(cls, engine: Engine, cluster: Cluster) -> Self:
+        """The same engine; its points are sent to the workers, one part each, and kept there."""
+        points = engine.points
+        first = np.flatnonzero(np.diff(points.episode, prepend=points.episode[0] - 1))
+        targets = np.linspace(0, len(points), cluster.workers() + 1)[1:-1]
+        edges = sorted({0, len(points), *first[np.searchsorted(first, targets) - 1].tolist()})
+        parts = [
+            PointsPart(
+                replace(
+                    points,
+                    **{k: getattr(points, k)[a:b] for k in ("z", "action", "G", "episode")},
+                ),
+                len(engine.actions),
+                engine._window,
+                engine.device,
+            )
+            for a, b in itertools.pairwise(edges)
+        ]
+        return cls.like(engine, cluster=cluster, parts=cluster.keep(parts))
+
+    def evidence(
+        self,
+        queries: NDArray[Any],
+        radius: float,
+        *,
+        visits: Visits = "first",
+        leave_out: NDArray[Any] | None = None,
+        threads: int | None = None,
+    ) -> Evidence:
+        """As `Engine.evidence`, with the same words."""
+        if self.cluster is None or len(queries) < WORTH_ASKING:
+            return super().evidence(
+                queries, radius, visits=visits, leave_out=leave_out, threads=threads
+            )
+        check_visits(visits)
+        z, radius = self._check(queries), check_radius(radius)
+        self._own(leave_out, len(z))  # refused here, not on a worker
+        window, Q, A = self._window, len(z), len(self.actions)
+        words = np.empty((2, Q, A, window.width), np.int64)
+        span = np.empty((Q, 2))
+        block = max(1, WORDS // (2 * A * window.width))
+        for i in range(0, Q, block):
+            some = slice(i, i + block)
+            own = None if leave_out is None else np.asarray(leave_out)[some]
+            words[:, some], span[some] = self.cluster.reduce(
+                self.parts, _answer, _add, (z[some], radius, visits, own)
+            )
+        return self._evidence(words, span, visits)
+
+
+# --- Remembering: an engine that keeps its answers and gives them again to the same question
+
+
+@dataclass(eq=False)
+class Remembering(Engine):
+    """An engine that keeps its answers in memory; made by `Remembering.like`."""
+
+    _answers: dict[Any, Evidence] | None = field(default_factory=dict, repr=False)
+    _radius: float = -1.0
+
+    def forget(self) -> None:
+        """Drop all answers, and keep none from now on."""
+        self._answers = None
+
+    def evidence(
+        self,
+        queries: NDArray[Any],
+        radius: float,
+        *,
+        visits: Visits = "first",
+        leave_out: NDArray[Any] | None = None,
+        threads: int | None = None,
+    ) -> Evidence:
+        """As `Engine.evidence`, but each question is searched only once."""
+        asked: dict[str, Any] = {"visits": visits, "leave_out": leave_out}
+        if self._answers is None:
+            return super().evidence(queries, radius, threads=threads, **asked)
+        if radius != self._radius:
+            self._answers, self._radius = {}, radius
+        key = (visits, _digest(queries), b"" if leave_out is None else _digest(leave_out))
+        if key not in self._answers:
+            self._answers[key] = super().evidence(queries, radius, threads=threads, **asked)
+        return self._answers[key]
+
+
+def _digest(array: NDArray[Any]) -> bytes:
+    """A hash of the content and shape of an array."""
+    array = np.ascontiguousarray(array)
+    return hashlib.blake2b(array.data, person=str(array.shape).encode()[:16]).digest()
+
+
+# --- Nets: few centres such that every point lies within a radius of one of them; and core points
+#
+# A *core point* has at least n_min trajectories that took one action within r of it (the cores of
+# DBSCAN, counted by trajectory); a *core pair* is a row whose own action is such an action. The
+# paper's M(r, n_min) covers pairs of state and action, and pairs with different actions are
+# infinitely far apart: so M is the number of centres of a greedy r-net over the core pairs of
+# each action, added up. Each row in turn becomes a centre unless an earlier centre is within r.
+# Two centres are farther apart than r, but their balls may overlap, so M may exceed N / n_min
+# (points on a line, five in each ball: every third point is a centre).
+#
+# The paper proposes the volume that DBSCAN finds as an estimate of M: the volume of all balls
+# around core pairs, in balls. `core_volume` estimates it: of points drawn in the balls at random,
+# a point that lies in k of them counts 1/k.
+
+CHUNK = 1_024
+
+
+@compiled
+def _cover(
+    candidates: NDArray[np.int64],
+    indptr: NDArray[np.int64],
+    rows: NDArray[np.int32],
+    wanted: NDArray[np.bool_],
+    centre: NDArray[np.int64],
+) -> None:  # pragma: no cover - compiled
+    """Each candidate in turn becomes a centre unless covered; it then covers its neighbours."""
+    for i in range(len(candidates)):
+        if centre[candidates[i]] >= 0:
+            continue
+        for p in range(indptr[i], indptr[i + 1]):
+            if wanted[rows[p]] and centre[rows[p]] < 0:
+                centre[rows[p]] = candidates[i]
+
+
+def greedy_net(
+    engine: Engine, radius: float, wanted: NDArray[np.bool_] | None = None
+) -> NDArray[np.int64]:
+    """The centre of every wanted row, int64 (N,): a row within `radius` of it; -1 if not wanted.
+
+    Rows are taken in their order, so the net does not depend on chunks or threads.
+    """
+    N = len(engine.points)
+    if wanted is None:
+        wanted = np.ones(N, bool)
+    centre = np.full(N, -1, np.int64)
+    after = 0
+    while True:
+        left = np.flatnonzero(wanted[after:] & (centre[after:] < 0))[:CHUNK] + after
+        if not len(left):
+            return centre
+        indptr, rows = engine.neighbors(engine.points.z[left], radius)
+        _cover(left, indptr, rows, wanted, centre)
+        after = int(left[-1]) + 1
+
+
+def core_points(engine: Engine, radius: float, n_min: float) -> NDArray[np.bool_]:
+    """bool (N,): rows with at least n_min trajectories of one action within `radius`."""
+    evidence = engine.evidence(engine.points.z, radius, visits="first")
+    return np.asarray((evidence.n_pair >= n_min).any(axis=1))
+
+
+def core_pairs(engine: Engine, radius: float, n_min: float) -> NDArray[np.bool_]:
+    """bool (N,): rows with at least n_min trajectories of their own action within `radius`."""
+    evidence = engine.evidence(engine.points.z, radius, visits="first")
+    return np.asarray(evidence.n_pair[np.arange(len(engine.points)), engine.points.action] >= n_min)
+
+
+def net_size(engine: Engine, radius: float, n_min: float) -> int:
+    """M(r, n_min): centres of greedy r-nets over the core pairs, one net for each action."""
+    core, action = core_pairs(engine, radius, n_min), engine.points.action
+    nets = [greedy_net(engine, radius, core & (action == a)) for a in np.unique(action[core])]
+    return sum(len(np.unique(centre[centre >= 0])) for centre in nets)
+
+
+def core_volume(
+    engine: Engine, radius: float, n_min: float, *, draws: int = 2_000, seed: int = 0
+) -> float:
+    """The volume of the balls around core pairs, in balls, the actions added up; an estimate.
+
+    Args:
+        engine: The points of a log.
+        radius: r, in the metric of the points; above 0.
+        n_min: Trajectories of its action that a core pair needs within `radius`.
+        draws: How many random points are looked at for each action. Default 2,000.
+        seed: Seed of these points. Default 0.
+    """
+    core, action = core_pairs(engine, radius, n_min), engine.points.action
+    rng, z, total = np.random.default_rng(seed), engine.points.z, 0.0
+    for a in np.unique(action[core]):
+        own = core & (action == a)
+        centre = z[rng.choice(np.flatnonzero(own), draws)]
+        way = rng.normal(size=centre.shape)
+        way *= (rng.random(draws) ** (1 / z.shape[1]) / np.linalg.norm(way, axis=1))[:, None]
+        indptr, rows = engine.neighbors(centre + radius * way, radius)
+        inside = np.concatenate(([0], np.cumsum(own[rows])))
+        total += int(own.sum()) * float((1 / np.maximum(np.diff(inside[indptr]), 1)).mean())
+    return total
+
+
+@compiled
+def _nearest(
+    z: NDArray[np.float64],
+    queries: NDArray[np.float64],
+    indptr: NDArray[np.int64],
+    rows: NDArray[np.int32],
+    nearest: NDArray[np.int64],
+) -> None:  # pragma: no cover - compiled
+    """The nearest of each query's rows, the first of equals; -1 where a query has no rows."""
+    for q in range(len(queries)):
+        best = np.inf
+        nearest[q] = -1
+        for p in range(indptr[q], indptr[q + 1]):
+            distance = 0.0
+            for i in range(z.shape[1]):
+                distance += (z[rows[p], i] - queries[q, i]) * (z[rows[p], i] - queries[q, i])
+            if distance < best:
+                best = distance
+                nearest[q] = rows[p]
+
+
+def nearest_centres(
+    centres: Engine, queries: NDArray[np.float64], radius: float
+) -> NDArray[np.int64]:
+    """The nearest centre of each query within `radius`, int64 (Q,); -1 if all are farther."""
+    nearest = np.empty(len(queries), np.int64)
+    for start in range(0, len(queries), CHUNK * 16):
+        chunk = slice(start, start + CHUNK * 16)
+        indptr, rows = centres.neighbors(queries[chunk], radius)
+        _nearest(centres.points.z, queries[chunk], indptr, rows, nearest[chunk])
+    return nearest

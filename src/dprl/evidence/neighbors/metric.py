@@ -36,17 +36,14 @@ from dprl.logs.log import Facts, Log
 #
 # the first few carry most of every distance: boxes become tight, and a sum of squares exceeds r²
 # after a few terms. Features of few values (flags, levels, scores) stay as they are: one cut
-# between
-# two values separates them completely. Where features are not correlated, R only sorts them by
-# variance.
+# between two values separates them completely. Where features are not correlated, R only sorts them
+# by variance.
 #
 # **The error.** These coordinates only *find* candidates. For points near the boundary the rule
 # decides, in the original coordinates, so only a bound is needed. Let u = 2^-53 and ε = 2u.
 #
-# 1. v = z - m is one rounding per coordinate: off by at most u ||v||, however far from the origin
-# z
-#    lies. m may be any place; it does not matter that it is a rounded mean: it is the same for
-#    all.
+# 1. v = z - m is one rounding per coordinate: off by at most u ||v||, however far from the origin z
+#    lies. m may be any place; it does not matter that it is a rounded mean: it is the same for all.
 # 2. A coordinate of w = v R is a sum of d products, in any order, fused or not: off by at most
 #    d u / (1 - d u) · ||v|| ||R_j||, all d of them together by sqrt(d) times that.
 # 3. So w is the exact (z - m) R to within (sqrt(d) d + 1) u (1 + o) ||v||, where o bounds
@@ -54,27 +51,22 @@ from dprl.logs.log import Facts, Log
 # 4. The exact images of two points differ by (z - z') R; m has dropped out. Its squared length is
 #    ||z - z'||² to a factor within 1 ± o, as R R' - I has the eigenvalues of R'R - I (R is
 #    square).
-# 5. o is computed: from d² sums of d products, each off by about d u, so the Frobenius norm is
-# off by
-#    at most d² u; we add twice that.
+# 5. o is computed: from d² sums of d products, each off by about d u, so the Frobenius norm is off
+#    by at most d² u; we add twice that.
 #
 # Hence, with κ := o + d² ε and E := sqrt(d) (d + 2) ε (||v|| + ||v'||),
 #
 #     | ||w - w'|| - ||z - z'|| |  <=  κ ||z - z'|| + E.
 #
 # For a query ||w|| stands for ||v||, and the farthest point's for the other: they differ by less
-# than
-# the half we have to spare. Two further roundings are far inside the κ of float32 below: the
-# rule's
-# own (its sum is right to d + 2 units u) and that of r · r.
+# than the half we have to spare. Two further roundings are far inside the κ of float32 below: the
+# rule's own (its sum is right to d + 2 units u) and that of r · r.
 #
 # **Boxes** are kept in float32, rounded outward, so they hold their points. A query rounded to
 # float32 moves by at most 2^-24 ||w||, and the D squares, D differences and D sums of a corner's
 # distance are right to (D + 3) 2^-24; we allow 2^-23 ||w|| and 2 (D + 8) 2^-24, on the radius,
-# which is twice that on its square. What float32 loses below 1e-30 can only make a box look
-# nearer,
-# and is added to r²; at the other end, a ball that small holds no box, and none of more than
-# 1e19.
+# which is twice that on its square. What float32 loses below 1e-30 can only make a box look nearer,
+# and is added to r²; at the other end, a ball that small holds no box, and none of more than 1e19.
 
 STEP = 4
 """The number of dimensions a kernel handles at a time; coordinates are padded with zeros."""

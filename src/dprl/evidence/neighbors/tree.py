@@ -41,8 +41,7 @@ from dprl.evidence.neighbors.metric import STEP, U2, Asked
 #     ((x_1 - q_1)^2 + (x_2 - q_2)^2) + ... <= r · r
 #
 # in float64, summed in this order, no operations fused. Every path of the engine gives the answer
-# of
-# this rule (`within`), so answers cannot depend on backend, block size or threads.
+# of this rule (`within`), so answers cannot depend on backend, block size or threads.
 #
 # **The filter.** Deciding every pair this way would be slow, so a block also keeps its points in
 # float32, relative to a centre c it shares with its neighbours, and dimension-major, so that a
@@ -673,14 +672,12 @@ def farthest(
 # --- Which points lie in the balls around a block of queries, and their sums
 #
 # First every query goes down the tree by itself, and only notes which leaves it must look into,
-# with
-# one bit per query. Then every noted leaf is scanned for all of its queries while it is in the
+# with one bit per query. Then every noted leaf is scanned for all of its queries while it is in the
 # nearest cache. The points that are found go one of two ways:
 #
 # * `visits="all"`: directly into sums by action (for a box wholly inside, its own sums).
 # * otherwise rows are marked in a bitmap, one per query, and read back in the order of the log.
-#   There, rows of a trajectory are next to each other, so one pass with one stamp per action
-#   finds
+#   There, rows of a trajectory are next to each other, so one pass with one stamp per action finds
 #   its first row in the ball and the first row of every further action: no sorting, no sets.
 
 LOW6 = 63

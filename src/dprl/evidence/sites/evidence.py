@@ -38,13 +38,13 @@ from typing import IO, Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core import __version__
 from dprl._core.archive import Archive, Arrays
 from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.checks import Cut, check_choice, check_gamma, check_range
 from dprl._core.disk import replacing
 from dprl._core.exact import COUNT, LIMIT, NOTHING, SQUARES, SUMS
 from dprl._core.table import first_few, many
-from dprl._core.version import __version__
 from dprl._core.words import api, either, option, say, worded
 from dprl.errors import DprlError, EvidenceError, ParameterError
 from dprl.evidence.counts import FIRST, LARGEST_TABLE, LATER, Counted, Counts, Evidence
@@ -222,18 +222,12 @@ def _site(site: Mapping[str, Any]) -> str:
 #
 #     bin 2i      x = i units                    bin 2i + 1  i < x < i + 1 units
 #
-# so that it can be rounded down or up. Where k is above 1, bins are put together in pairs, pairs
-# in
-# fours and so on, along a tree that is the same for every site and every log. A part of the tree
-# is
-# divided if each half of it holds no group, or at least k groups. If one half holds fewer, so
-# many
-# groups of the other half join them that they are k, and are said to lie somewhere in the part;
-# the
-# other half goes on without these, if it still has k. So what is given away is how many groups,
-# at
-# least k, fell in an interval that was fixed beforehand. Rounding down or up to the ends of a
-# wider
+# so that it can be rounded down or up. Where k is above 1, bins are put together in pairs, pairs in
+# fours and so on, along a tree that is the same for every site and every log. A part of the tree is
+# divided if each half of it holds no group, or at least k groups. If one half holds fewer, so many
+# groups of the other half join them that they are k, and are said to lie somewhere in the part; the
+# other half goes on without these, if it still has k. So what is given away is how many groups, at
+# least k, fell in an interval that was fixed beforehand. Rounding down or up to the ends of a wider
 # interval costs a certificate power and keeps it valid.
 
 UNITS = 4_000
@@ -446,10 +440,8 @@ def _check_bins(bins: NDArray[np.int64], first: NDArray[np.int64]) -> None:
 # --- What several sites agree on before any of them counts: the schema of their evidence
 #
 # States, actions, the discount and the range of returns are fixed beforehand, so that what the
-# sites
-# count can be added up, and so that a certificate may treat the list of states as declared. A
-# schema
-# holds no count and no row; it is a JSON file that people can read and edit.
+# sites count can be added up, and so that a certificate may treat the list of states as declared. A
+# schema holds no count and no row; it is a JSON file that people can read and edit.
 
 FORMAT, VERSION = "dprl-schema", 1
 LARGEST_FILE = 256 << 20
@@ -1155,12 +1147,27 @@ def _refuse_twice(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
 
 
 def _same_counts(one: SiteEvidence, other: SiteEvidence) -> bool:
-    """Whether two sites have as many groups and episodes, and every cell alike that both give."""
+    """Whether two sites have as many groups and episodes, and every cell alike that both give.
+
+    And chance would do that less than once in a million: small sites may well have a cell alike.
+    """
     if any(one.sites[0][name] != other.sites[0][name] for name in ("groups", "episodes")):
         return False
     a, b = (part.evidence.words[FIRST, :, :-1] for part in (one, other))
-    both = (a[..., COUNT] > 0) & (b[..., COUNT] > 0)
-    return bool(both.any()) and bool((a[both] == b[both]).all())
+    whole, theirs = one.evidence.n_first, other.evidence.n_first
+    both, seen = (a[..., COUNT] > 0) & (b[..., COUNT] > 0), (whole > 0) & (theirs > 0)
+    alike = (a[both] == b[both]).all() and (whole == theirs)[seen].all()
+    if not both.any() or not alike:
+        return False
+    # A number of n is met again in one of about √(4π n) sites. What is left of a whole is not free.
+    n, sd = one.evidence.took.n[:, :-1], one.evidence.took.sd[:, :-1]
+    with np.errstate(over="ignore", invalid="ignore"):
+        unit = np.exp2(one.evidence.bottom[FIRST, :, :-1].astype(float))
+        sums = np.nan_to_num(n * sd**2 / unit**2, nan=0.0)[both]
+    free = np.sort(whole[seen & (whole < one.groups)])[:-1]
+    within = np.sort(np.where(both, n, 0), axis=1)[:, :-1].ravel()
+    met = 4 * np.pi * np.concatenate([free, within, np.minimum(sums, 1e300)])
+    return bool(np.log(np.maximum(met, 1.0)).sum() / 2 > np.log(1e6))
 
 
 def _names(part: SiteEvidence) -> str:

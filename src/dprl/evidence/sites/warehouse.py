@@ -42,11 +42,9 @@ from dprl.logs.roles import by_role
 # --- Evidence where the data already are: partitions of a table are counted apart, and added up
 #
 # `count_batches` makes a function of an iterator of Arrow record batches, as Spark's `mapInArrow`
-# wants it: it reads one partition and gives back one row, with the evidence of the partition.
-# Rows do
-# not leave the executors. `from_batches` adds up these rows; the result is what
-# `dprl.site_evidence`
-# would have said of the whole table, bit for bit.
+# wants it: it reads one partition and gives back one row, with the evidence of the partition. Rows
+# do not leave the executors. `from_batches` adds up these rows; the result is what
+# `dprl.site_evidence` would have said of the whole table, bit for bit.
 #
 # Every group (every episode, where there are no groups) must be in one partition as a whole. Each
 # partition also gives back hashes of its groups, and `from_batches` refuses a group that is in
@@ -456,8 +454,8 @@ def from_query(
         site: A name for the site. Default "".
 
     Returns:
-        The evidence, as `dprl.site_evidence` would make it of the table (see the module's
-        `_site_query` for what rounding may differ).
+        The evidence, as `dprl.site_evidence` would make it of the table; what rounding may
+        differ is told at the top of the module.
 
     Raises:
         EvidenceError: The rows are not those of the query.

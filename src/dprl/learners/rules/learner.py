@@ -126,7 +126,7 @@ class Rules:
         cuts: The most cuts of a feature that are tried, at quantiles, 1 to 32. Default 16.
         folds: Folds of the cross-fitted models, at least 2. Default 4.
         cut: What to do with cut episodes: "drop-unrelated" (which declares that whether an episode
-            was cut depends neither on its length nor on its outcome), "terminal", or, with lam=1,
+            was cut depends neither on its length nor on its outcome), "terminal", or, with `lam=1`,
             "ipcw" (weights by the chance to be followed so far). Default None: as "terminal",
             with a CutWarning.
         seed: Seed of the halves, the folds, the models and the multipliers. Default 0.

@@ -99,7 +99,7 @@ class Steps:
     @functools.cached_property
     def columns(self) -> Floats:
         """float64 (N, p), 1 and functions of the features and the step, of mean square 1."""
-        return _columns(self.log)
+        return columns_of(self.log)
 
     def of_groups(self, chosen: Bools) -> Steps:
         """The same of some groups alone; `chosen` is bool (G,), and their order stays."""
@@ -204,7 +204,7 @@ def with_past(log: Log, V: Floats, gamma: float, seed: int) -> Floats:
     if not past:
         return V
     rest = returns(log, gamma) - V
-    columns = _columns(log)
+    columns = columns_of(log)
     phi = np.column_stack((columns, _scaled(np.column_stack(past))))
     fold = folds_of(len(log.groups), None, seed)[np.repeat(log.group, log.lengths)]
     ridge = np.full(phi.shape[1], RIDGE)
@@ -280,9 +280,14 @@ def _scaled(columns: Floats) -> Floats:
     return columns / np.where(spread > 0, spread, 1.0)
 
 
-def _columns(log: Log) -> Floats:
-    """1, the features and the step with hinges at quantiles, and products if there is room."""
-    room = min(MOST_COLUMNS, max(log.n_steps // ROWS_A_COLUMN, len(log.feature_names) + 2))
+def columns_of(log: Log, most: int = MOST_COLUMNS) -> Floats:
+    """1, the features and the step with hinges at quantiles, and products if there is room.
+
+    Args:
+        log: A log over features.
+        most: How many columns there is room for at most. Default `MOST_COLUMNS`.
+    """
+    room = min(most, max(log.n_steps // ROWS_A_COLUMN, len(log.feature_names) + 2))
     one = np.ones((log.n_steps, 1))
     for number in KNOTS:
         plain = list(_of_features(log, number))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from dprl._core.table import SHORT, many
+from dprl._core.table import SHORT, Result, Table, in_notebook, many
 from dprl._core.words import either, worded
 from dprl.errors import LogError
 from dprl.logs.encoding.gaps import gap_counts
@@ -119,7 +118,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class CheckResult:
+class CheckResult(Result):
     """The result of `dprl.check`.
 
     Attributes:
@@ -178,23 +177,21 @@ class CheckResult:
             }
         return {"ok": self.ok, "log": size, "findings": [vars(f) for f in self.findings]}
 
-    def to_json(self) -> str:
-        """The same as `to_dict`, as text.
+    def table(self) -> Table:
+        """The findings, one row each.
 
         Returns:
-            JSON text.
+            A table with the columns level, rule, what, where and do.
 
         Example:
             >>> import dprl
-            >>> result = dprl.check(dprl.envs.risky_arms().sample(50, seed=0))
-            >>> result.to_json()[:12]
-            '{"ok": true,'
+            >>> dprl.check(dprl.envs.risky_arms().sample(50, seed=0)).table()["level"][0]
+            'note'
         """
-        return json.dumps(self.to_dict(), ensure_ascii=False)
+        names = ("level", "rule", "what", "where", "do")
+        return Table({name: [getattr(f, name) for f in self.findings] for name in names})
 
     def _repr_html_(self) -> str:
-        from dprl._core.table import in_notebook
-
         *head, counts = self._head().splitlines()
         return in_notebook(head[-1], [*head[:-1], counts, *map(str, self.findings)])
 
@@ -234,9 +231,6 @@ class CheckResult:
             *lines,
             worded("{n} in all: {how} shows them.", n=many(self.findings, "finding"), how=how),
         ]
-
-    def __str__(self) -> str:
-        return "\n".join(self.brief())
 
     def details(self) -> str:
         """All findings, as text.

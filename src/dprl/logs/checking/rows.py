@@ -28,10 +28,8 @@ from dprl.logs.roles import ROLES
 # --- How an episode ended, as a column says it: terminal, cut, or a competing event
 #
 # A competing event (death while waiting for a transplant; a move to another arm of the pathway)
-# ends
-# an episode as surely as the end that was waited for: what its rewards say is its outcome, and
-# nothing comes after. It is not a cut, after which something came that was not seen. Whoever
-# codes
+# ends an episode as surely as the end that was waited for: what its rewards say is its outcome, and
+# nothing comes after. It is not a cut, after which something came that was not seen. Whoever codes
 # such events as censored asks what would happen if nobody died.
 
 ENDINGS: dict[Any, int] = {

@@ -35,9 +35,8 @@ if TYPE_CHECKING:
 # --- Columns that fix the action: the dose that was given, left among what is known beforehand
 #
 # Where a column tells the action, nothing can be compared: at one value of it everybody did the
-# same.
-# A column tells the action if, of the errors that one makes by naming the most frequent action
-# always, nearly none is left by naming the most frequent action at each value of the column.
+# same. A column tells the action if, of the errors that one makes by naming the most frequent
+# action always, nearly none is left by naming the most frequent action at each value of the column.
 
 NEARLY = 0.95
 """A column that takes away this share of the errors fixes the action."""

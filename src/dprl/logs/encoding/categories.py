@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from dprl._core.arrays import Floats, doubles, is_short, one_double
 from dprl._core.words import either, option, worded
 from dprl.errors import LogError, ParameterError, PolicyError
-from dprl.logs.reading.columns import NUMBER, Coded, encode, numbers, recode
+from dprl.logs.reading.columns import NUMBER, Coded, encode, known_as, numbers, recode
 from dprl.logs.reading.dates import Days, days_of, object_days, text_days, text_times
 from dprl.logs.reading.text import Text, fold
 
@@ -272,7 +273,7 @@ def row_labels(labels: Sequence[str], column: Floats) -> NDArray[Any]:
 UNSEEN = np.inf
 """The code of a label that a policy does not have."""
 
-NUMBERS = int | float | np.integer | np.floating
+NUMBERS = int | float | Decimal | np.integer | np.floating
 
 
 class CodedFeatures(np.ndarray[Any, np.dtype[np.float64]]):
@@ -374,7 +375,11 @@ def _codes(column: NDArray[Any], labels: tuple[str, ...], name: str) -> Floats:
             codes[i] = np.nan
         elif isinstance(value, str | bool | np.bool_):
             text = label_text(value)
-            codes[i] = TRUTH_WORDS.get(text.lower(), UNSEEN) if truth else place.get(text, UNSEEN)
+            codes[i] = (
+                TRUTH_WORDS.get(text.lower(), UNSEEN)
+                if truth
+                else place.get(known_as(text, place), UNSEEN)
+            )
         elif truth and isinstance(value, NUMBERS) and value in (0, 1):
             codes[i] = float(value)
         elif numeric and isinstance(value, NUMBERS) and float(value).is_integer():
@@ -403,7 +408,8 @@ def codes_for(
         return column
     if own is not None and theirs is not None:
         place = {label: code for code, label in enumerate(own)}
-        table = np.array([*(place.get(label, UNSEEN) for label in theirs), np.nan])
+        known = (place.get(known_as(label, place), UNSEEN) for label in theirs)
+        table = np.array([*known, np.nan])
         if own == TRUTH:
             known_words = [TRUTH_WORDS.get(label.lower(), UNSEEN) for label in theirs]
             table = np.array([*known_words, np.nan])

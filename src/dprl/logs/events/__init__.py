@@ -16,8 +16,8 @@ from dprl._core.lazy import attach
 if TYPE_CHECKING:
     from dprl.logs.events._build import Built as Built
     from dprl.logs.events._build import build as build
+    from dprl.logs.events._build import explain as explain
     from dprl.logs.events._build import from_events as from_events
-    from dprl.logs.events._explain import explain as explain
     from dprl.logs.events.spec import Action as Action
     from dprl.logs.events.spec import Choice as Choice
     from dprl.logs.events.spec import Clock as Clock

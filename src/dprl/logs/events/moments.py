@@ -23,7 +23,7 @@ from dprl._core.database import confine, connect, of_float, of_text
 from dprl._core.disk import prefix_in
 from dprl.errors import LogError
 from dprl.logs.events.spec import HOUR, UNITS, SpecError, place
-from dprl.logs.reading.columns import MISSING_WORDS
+from dprl.logs.reading.columns import MISSING_WORDS, WHOLE
 from dprl.logs.reading.dates import ODD
 from dprl.logs.reading.files import Recoded
 from dprl.logs.reading.frames import no_column, quoted
@@ -59,7 +59,13 @@ def whole_label(column: str, kind: str) -> str:
         return column
     words = column if kind == "VARCHAR" else f"CAST({column} AS VARCHAR)"
     whole = f"regexp_replace({words}, '^(0|-?[1-9][0-9]{{0,14}})\\.0+$', '\\1')"
-    return f"CASE WHEN suffix({words}, '0') THEN {whole} ELSE {words} END"
+    number = f"TRY_CAST({words} AS DOUBLE)"  # R writes 1e+05
+    large = f"CASE WHEN abs({number}) < {WHOLE[1]} AND {number} = round({number}) THEN {number} END"
+    large = f"coalesce(CAST(CAST({large} AS BIGINT) AS VARCHAR), {words})"
+    return (
+        f"CASE WHEN contains({words}, 'e+') THEN {large} "
+        f"WHEN suffix({words}, '0') THEN {whole} ELSE {words} END"
+    )
 
 
 def label_number(column: str) -> str:
@@ -372,19 +378,15 @@ def how_to_write(first: str, spec: Spec) -> str:
 
 # --- Rows of the user's files in one form, whatever they are called and however times are written
 #
-# The form, one row per event: subject, t (microseconds since 1970 in UTC; NULL for static rows),
-# u
+# The form, one row per event: subject, t (microseconds since 1970 in UTC; NULL for static rows), u
 # (the end; NULL where there is none), k (when it could be read), code, v (a number or NULL), and
 # marks of rows that cannot be understood: bad_time, bad_value, zoned (its time has a time zone),
 # mixed (only some of its times have one), and odd_time and odd_value (what is written there).
 #
 # Moments with a time zone are taken in UTC; moments without one as they are, or in the zone that
-# the
-# source names. A date without an hour is known when the day is over, and an end without an hour
-# is
-# the end of that day. A row is never known before its time; one whose column `known` is empty
-# never
-# is.
+# the source names. A date without an hour is known when the day is over, and an end without an hour
+# is the end of that day. A row is never known before its time; one whose column `known` is empty
+# never is.
 
 SAY_IN_SOURCE = (
     "CSV files are UTF-8 text; where they are written otherwise, say how in [source]: encoding = "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# Apart: the SQL of a spec; what a build writes and says is beside it.
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ from dprl.logs.events.windows import (
     make_spans,
     make_state,
 )
+from dprl.logs.reading.columns import too_large
 from dprl.logs.reading.frames import quoted
 from dprl.logs.reading.paths import scan_table
 from dprl.logs.reading.text import fold
@@ -47,14 +49,11 @@ if TYPE_CHECKING:
 
 # --- Events from the tables of an OMOP database, CDM 5.4: files in a folder, or a DuckDB file
 #
-# Code of an event: the table's word and the concept, such as `measurement/3027598`,
-# `drug/1321341`,
+# Code of an event: the table's word and the concept, such as `measurement/3027598`, `drug/1321341`,
 # `condition/132797`, `procedure/…`, `observation/…`, `visit/9201` (its beginning),
-# `visit_end/9201`,
-# `death`, `birth`, and without a time `gender/8507`. Drugs have an end. A moment is the column of
-# date and time; where it is empty, or midnight, only the day is known: the row can be read when
-# the
-# day is over, and an end is the end of that day.
+# `visit_end/9201`, `death`, `birth`, and without a time `gender/8507`. Drugs have an end. A moment
+# is the column of date and time; where it is empty, or midnight, only the day is known: the row can
+# be read when the day is over, and an end is the end of that day.
 
 ENDINGS = (".csv.gz", ".csv", ".parquet")
 
@@ -235,8 +234,7 @@ def _moment(kinds: dict[str, tuple[str, str]], name: str, column: Any) -> Moment
 
 # --- From the user's files to tables of DuckDB: codes, roles, subjects, and events in parts
 #
-# Tables: `codes` (id, code, n), `roles` (role, id, rank: which codes each place of the spec
-# means),
+# Tables: `codes` (id, code, n), `roles` (role, id, rank: which codes each place of the spec means),
 # `subjects` (subject, last: the time of the last row of any code), and the events that some place
 # means, dealt by subject into parts that fit into memory, each a table or a Parquet file.
 
@@ -346,6 +344,12 @@ def _load_rows(con: Any, spec: Spec, folder: Path, only: Any) -> Loaded:
     con.execute(
         "CREATE TABLE subjects AS SELECT subject, max(t) AS last FROM rows GROUP BY subject"
     )
+    rounded = con.execute(
+        "SELECT min(CAST(subject AS VARCHAR)) FROM subjects WHERE regexp_full_match("
+        "CAST(subject AS VARCHAR), '-?([0-9]{16,}\\.0+|[1-9](\\.[0-9]+)?e\\+[0-9]{2})')"
+    ).fetchone()[0]
+    if rounded is not None:
+        raise too_large(rounded, spec.source.subject)
     counts = {
         "events": _one(con, "SELECT sum(n)::BIGINT FROM codes"),
         "static": _one(con, "SELECT sum(n_static)::BIGINT FROM codes"),

@@ -198,28 +198,23 @@ def resolve(spec: Spec, codes: Sequence[str]) -> list[tuple[str, str, int]]:
 # A row enters the state of the decision at t only if it is *known* there. Known is a row
 #
 # - at its time, or at the column `known` of the source, or after the day for a time without an
-# hour;
+#   hour;
 # - at its end, if it has one (an amount is known when it has run in). That it began is known when
-# it
-#   begins ("count", "ever" and "age" without `valid`), and so is a rate ("dose"), of which only
-#   the
-#   part before t counts. With a column `known` that column alone says it;
+#   it begins ("count", "ever" and "age" without `valid`), and so is a rate ("dose"), of which only
+#   the part before t counts. With a column `known` that column alone says it;
 # - after `known_after` more.
 #
-# The SQL of every feature compares only that moment with t: before it (`until = "before"`), or
-# not
+# The SQL of every feature compares only that moment with t: before it (`until = "before"`), or not
 # after it (`until = "at"`). What is left to prove is about the spec, and is proved here:
 #
 # 1. The delay is not negative. (Durations never are.)
 # 2. What is done and gained after t is in no state at t. Windows begin at t, so a feature until
-# "at"
-#    must not count rows that a window counts: its codes and those of actions, and of rewards that
-#    count rows at t, must have no code in common.
-# 3. A row without a time is known always: a static feature must not be made of codes that begin
-# or
+#    "at" must not count rows that a window counts: its codes and those of actions, and of rewards
+#    that count rows at t, must have no code in common.
+# 3. A row without a time is known always: a static feature must not be made of codes that begin or
 #    end an episode, are an action or a reward.
 # 4. When there is a decision must not tell what is decided: a clock must not go by codes of
-# actions.
+#    actions.
 
 
 def refuse_leaks(spec: Spec) -> None:

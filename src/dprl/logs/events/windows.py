@@ -359,13 +359,11 @@ def placed(rows: str, spec: Timed, wanted: dict[str, tuple[str, str]]) -> str:
 #
 # A row counts from the decision `k1` on, the first at which it is known, to `k2`, the last whose
 # look-back reaches it. Features that carry the last value forward, or look back without a limit,
-# are
-# gathered at k1 and carried along the decisions by window functions; others are dealt to every
+# are gathered at k1 and carried along the decisions by window functions; others are dealt to every
 # decision from k1 to k2. Sums are of decimals with 12 places: exact, whatever the order of the
 # rows.
 #
-# Of several rows at the latest time: the one known last, then the code named first, then the
-# lowest
+# Of several rows at the latest time: the one known last, then the code named first, then the lowest
 # value. Rows without a value count for "count", "ever" and "age" alone (for none with `valid`).
 
 DECIMAL = "DECIMAL(38, 12)"
@@ -634,8 +632,7 @@ def _make_static(con: Any, features: list[tuple[int, Feature]]) -> None:
 # --- SQL of what was done and gained: the action and the reward of every window
 #
 # The window of a decision is from t until before t'; the last one reaches to the end of the
-# episode,
-# a row at that very moment included unless the episode was cut there.
+# episode, a row at that very moment included unless the episode was cut there.
 
 SPREAD = ("any", "dose", "amount")
 """What takes rows with an end in every window in which they run."""

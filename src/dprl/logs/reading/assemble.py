@@ -22,6 +22,7 @@ from dprl.logs.checking.rows import (
     zeros_before_the_end,
 )
 from dprl.logs.checking.whole_log import log_findings
+from dprl.logs.design import designed
 from dprl.logs.encoding.categories import only_used
 from dprl.logs.encoding.doses import column_label
 from dprl.logs.encoding.gaps import GONE, label_taken, refuse_medians, whole_numbers
@@ -100,6 +101,7 @@ def examine(columns: Columns, reading: Reading) -> CheckResult:
             findings.append(late.finding("error", "rows_after_end", whole))
         else:
             log = replace(log_of(c, order), dropped=n_dropped)
+            log = designed(log, reading.declared_design, reading.chances, reading.strata or "")
             if reading.window is not None:
                 longer, log = log, follow(log, str(reading.window))
                 findings.append(lost_finding(lost_by(longer, reading.window), reading.window))

@@ -6,8 +6,9 @@ import datetime
 import functools
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -166,6 +167,8 @@ MISSING_WORDS = ("", "NA", "NULL", "null", "NaN", "nan")
 
 TIDY = re.compile(r"(0|-?[1-9][0-9]{0,17})|(0|-?[1-9][0-9]{0,14})\.0+")
 """A whole number as programs write it."""
+SCIENTIFIC = re.compile(r"-?[1-9](\.[0-9]+)?e\+[0-9]{2}")
+"""A large number as R writes 100000, and pandas what has 17 digits."""
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 """The forms in which files write a number."""
 
@@ -282,12 +285,10 @@ def one_label(value: Any, name: str) -> Label:
         value = value.item()
     if isinstance(value, str):
         return value
+    if isinstance(value, Decimal) and value.is_finite():
+        value = int(value) if value == int(value) else float(value)
     if isinstance(value, int | float) and abs(value) > WHOLE[isinstance(value, float)]:
-        raise LogError(
-            f"{name!r} holds a number too large to be told from its neighbours.",
-            f"{value!r}",
-            "Make such labels text.",
-        )
+        raise too_large(repr(value), name)
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
         return value if isinstance(value, bool) else int(value)
     if isinstance(value, datetime.date | datetime.timedelta | uuid.UUID):
@@ -298,6 +299,15 @@ def one_label(value: Any, name: str) -> Label:
         f"{name!r} holds a {type(value).__name__}, which is not a label.",
         f"{str(value)[:60]!r}",
         "Labels are text, whole numbers, or true and false.",
+    )
+
+
+def too_large(value: str, name: str) -> LogError:
+    """The error that a label is a number that others were rounded to, or may be."""
+    return LogError(
+        f"{name!r} holds a number too large to be told from its neighbours.",
+        value,
+        "Make such labels text.",
     )
 
 
@@ -338,20 +348,44 @@ def _sorted(labels: Iterable[Label], name: str) -> list[Label]:
     return sorted(labels)
 
 
+def refuse_rounded(words: Iterable[str], name: str) -> None:
+    """Refuse labels read as text if all are numbers and one was rounded: several were one, then."""
+    words = list(words)
+    floats = [word for word in words if "." in word or "e" in word]
+    if floats and all(NUMBER.fullmatch(word) for word in words):
+        large = max((float(word) for word in floats), key=abs)
+        if abs(large) >= WHOLE[1]:
+            raise too_large(repr(large), name)
+
+
+def _tidy(word: str) -> str | None:
+    """The digits of a whole number as programs write it; None of anything else."""
+    if TIDY.fullmatch(word):
+        return word.partition(".")[0]
+    whole = SCIENTIFIC.fullmatch(word) and float(word).is_integer() and abs(float(word)) < WHOLE[1]
+    return str(int(float(word))) if whole else None
+
+
 def tidy_labels(labels: Iterable[str]) -> dict[str, Label]:
     """What labels read as text stand for: whole numbers if all are written as whole numbers.
 
     '1.0' is 1, also where only some files write it so (pandas does, beside a gap) and where other
-    labels are text. '007' is a name, not 7: without its leading zeros two different labels could
-    become one. Digits of other scripts (full-width digits, say) do not make a number either.
+    labels are text; '1e+05' is 100000, as R writes it. '007' is a name, not 7: without its
+    leading zeros two different labels could become one. Digits of other scripts (full-width digits,
+    say) do not make a number either.
     """
-    labels = list(labels)
-    if labels and all(TIDY.fullmatch(x) for x in labels):
-        return {x: int(x.split(".")[0]) for x in labels}
-    plain = set(labels) if any("." in x for x in labels) else set()
-    return {
-        x: whole if TIDY.fullmatch(x) and (whole := x.split(".")[0]) in plain else x for x in labels
-    }
+    tidy = {x: _tidy(x) for x in labels}
+    if tidy and None not in tidy.values():
+        return {x: int(str(whole)) for x, whole in tidy.items()}
+    return {x: whole if whole is not None and whole in tidy else x for x, whole in tidy.items()}
+
+
+def known_as(label: Any, labels: Container[Any]) -> Any:
+    """A label as those who have `labels` call it: "1.0" is "1" where that is one of them."""
+    if not isinstance(label, str) or label in labels or not TIDY.fullmatch(label):
+        return label
+    whole = label.split(".")[0]
+    return whole if whole in labels else label
 
 
 def recode(codes: NDArray[Any], labels: list[Label], name: str) -> Coded:

@@ -38,6 +38,7 @@ from dprl.logs.reading.columns import (
     is_large,
     recode,
     refuse_fractions,
+    refuse_rounded,
     tidy_labels,
 )
 from dprl.logs.reading.dates import ODD, Days, days_of, moments, refuse_undeclared, text_days
@@ -65,9 +66,8 @@ from dprl.logs.roles import ROLES
 
 # --- One column of a query, batch by batch, as DuckDB computes it: nothing is held twice
 #
-# DuckDB hands over its rows through the Arrow C stream interface: a few C structures with
-# pointers to
-# plain arrays. Reading them takes ctypes and numpy alone, no other package.
+# DuckDB hands over its rows through the Arrow C stream interface: a few C structures with pointers
+# to plain arrays. Reading them takes ctypes and numpy alone, no other package.
 
 TYPES = {
     b"c": "i1", b"C": "u1", b"s": "i2", b"S": "u2", b"i": "i4", b"I": "u4", b"l": "i8", b"L": "u8",
@@ -218,8 +218,7 @@ def _view(address: int, n: int, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 # --- Columns of files as arrays: DuckDB reads, and each batch goes straight to where it is wanted
 #
-# Of Parquet files every column is read on its own, when it is asked for: nothing is held twice.
-# CSV
+# Of Parquet files every column is read on its own, when it is asked for: nothing is held twice. CSV
 # files are read once, into a table, since every line holds all columns.
 
 Progress: TypeAlias = Callable[[str, float], None]
@@ -802,6 +801,8 @@ class Files(FileTimes):
         number = kind in ("HUGEINT", "UHUGEINT") or kind.startswith("DECIMAL")
         if number or (from_text and not fractions):
             refuse_fractions(present, name)
+        if from_text:
+            refuse_rounded(present, name)
         labels: list[Any] = present
         if from_text or number:
             tidy = tidy_labels(present)

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import is_short
 from dprl.errors import LogError
 from dprl.logs.encoding.categories import Levels, check_declared, feature_columns, folded
 from dprl.logs.encoding.doses import actions_of, checked_bins
@@ -267,6 +268,16 @@ def _apart(moment: Any, wall: Any) -> Zoned:
     return Zoned(moment, np.where(np.isnat(ahead), 0, ahead.astype("timedelta64[s]").astype(int)))
 
 
+def short_labels(series: Any) -> NDArray[Any] | None:
+    """Labels of pandas or Arrow that are floats of fewer than 64 bits, as such; None of others."""
+    kind: Any = getattr(series, "type", None)
+    if hasattr(kind, "index_type"):
+        values = series.cast(kind.value_type).to_numpy()
+        return values if is_short(values) else None
+    own: Any = getattr(getattr(series, "cat", None), "categories", None)
+    return series.astype(own.dtype).to_numpy() if is_short(own) else None
+
+
 # -- dataframes ---------------------------------------------------------------------------------
 
 
@@ -334,6 +345,10 @@ def frame_columns(
             if gone.any() and series.dtype.is_integer():
                 series = series.fill_null(0)
             return series.to_numpy(), gone
+        if isinstance(series.dtype, nw.Categorical):
+            short = short_labels(series.to_native())
+            if short is not None:  # a list would hold doubles that are no decimals any more
+                return short, gone
         if isinstance(series.dtype, nw.Categorical | nw.Enum) and name in features:
             return encode(_objects(series), name, gone), None
         if isinstance(series.dtype, nw.Datetime | nw.Duration):

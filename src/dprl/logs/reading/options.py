@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 from dprl.logs.roles import ROLES, by_role, takes_roles
 
 if TYPE_CHECKING:
+    from dprl.logs.design import Design
     from dprl.logs.encoding.gaps import Missing
     from dprl.logs.follow_up import Window
     from dprl.logs.log import Label
@@ -29,17 +30,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 Kind = Literal["word", "words", "switch"]
 
 
-def _option(kind: Kind, sentence: str, kept: bool = False) -> dict[str, Any]:
-    """What the command line knows of a field of `Reading`.
+def _option(default: Any, kind: Kind, sentence: str, kept: bool = False) -> Any:
+    """A field of `Reading` that the command line has, too.
 
     Args:
-        kind: How it takes it: one word, several, or a switch.
+        default: Its default.
+        kind: How the command line takes it: one word, several, or a switch.
         sentence: What it means.
         kept: Whether a policy keeps it, and reads later logs with it.
     """
-    return {"cli": kind, "help": sentence, "kept": kept}
+    return field(default=default, metadata={"cli": kind, "help": sentence, "kept": kept})
 
 
+# ruff: noqa: RUF009  (a field is described by a call)
 @dataclass(frozen=True)
 class Reading:
     """How a log is read from a source; checked when it is made.
@@ -92,6 +95,15 @@ class Reading:
             (`log.reward` too); whatever is shown is in the direction and the unit of the table,
             and so are ranges that are given. Default "": higher, which is said; a column whose name
             sounds like a harm (deaths, costs, length of stay) is refused until this is given.
+        design: "randomised" where actions were given by lot, as in a trial. Without chances on
+            record, the shares of the log (or of each stratum) are the chances. Default "": nothing
+            is said.
+        versus: The arm that the others are compared with. Default "": the one whose name says that
+            it is a control, else usual practice.
+        chances: The chances of all arms of a trial: arm → number, arm → column that holds it, or,
+            with `strata`, arm → stratum → number. Or words: "drug=0.25". Default None: as
+            `propensity` or `design` say.
+        strata: Column within which the chances are the same. Default "": none.
         states: The state labels that may occur; any other is an error. Default None: all that
             occur.
         actions: The action labels that may occur; any other is an error. Default None: all that
@@ -101,125 +113,109 @@ class Reading:
     """
 
     columns: Mapping[str, Any]
-    missing: Missing = field(
-        default="error",
-        metadata=_option(
-            "words",
-            "What to do about missing values: error (default), drop-episodes, median (of the "
-            "training log), flag (the same, and a feature that says where; of labels, a label "
-            "missing), or zero (of the reward). COLUMN=WORD for one column; repeat it for "
-            "several. A policy keeps it.",
-            kept=True,
-        ),
+    missing: Missing = _option(
+        "error",
+        "words",
+        "What to do about missing values: error (default), drop-episodes, median (of the "
+        "training log), flag (the same, and a feature that says where; of labels, a label "
+        "missing), or zero (of the reward). COLUMN=WORD for one column; repeat it for "
+        "several. A policy keeps it.",
+        kept=True,
     )
-    partitions: bool = field(
-        default=False,
-        metadata=_option(
-            "switch",
-            "Read folders named NAME=VALUE as columns too.",
-        ),
+    partitions: bool = _option(False, "switch", "Read folders named NAME=VALUE as columns too.")
+    decimal: str = _option(
+        ".", "word", "Mark before the fraction of a number in CSV files: . (default) or ,"
     )
-    decimal: str = field(
-        default=".",
-        metadata=_option(
-            "word",
-            "Mark before the fraction of a number in CSV files: . (default) or ,",
-        ),
+    encoding: str = _option(
+        "utf-8",
+        "word",
+        "How the letters of CSV files are written: utf-8 (default), cp1252 (Windows), "
+        "latin-1, utf-16 or another.",
     )
-    encoding: str = field(
-        default="utf-8",
-        metadata=_option(
-            "word",
-            "How the letters of CSV files are written: utf-8 (default), cp1252 (Windows), "
-            "latin-1, utf-16 or another.",
-        ),
+    dates: str = _option(
+        "iso",
+        "word",
+        "How dates are written: iso (default), day-first, month-first, or a format such as "
+        "'%d %b %Y'. A policy keeps it.",
+        kept=True,
     )
-    dates: str = field(
-        default="iso",
-        metadata=_option(
-            "word",
-            "How dates are written: iso (default), day-first, month-first, or a format such as "
-            "'%d %b %Y'. A policy keeps it.",
-            kept=True,
-        ),
+    labels: str = _option(
+        "",
+        "word",
+        "What is done to labels: trim (no spaces around them), casefold (small letters), or "
+        "trim,casefold. A policy keeps it.",
+        kept=True,
     )
-    labels: str = field(
-        default="",
-        metadata=_option(
-            "word",
-            "What is done to labels: trim (no spaces around them), casefold (small letters), or "
-            "trim,casefold. A policy keeps it.",
-            kept=True,
-        ),
+    categorical: Sequence[str] | None = _option(
+        None,
+        "words",
+        "Feature whose values are labels though they look like numbers; repeat it for "
+        "several. Text is a category without it.",
+        kept=True,
     )
-    categorical: Sequence[str] | None = field(
-        default=None,
-        metadata=_option(
-            "words",
-            "Feature whose values are labels though they look like numbers; repeat it for "
-            "several. Text is a category without it.",
-            kept=True,
-        ),
+    action_bins: Any = _option(
+        None,
+        "words",
+        "Cut doses into ranges: a number of ranges with about as many rows each (4), or the "
+        "edges between them (0,0.1,0.3; a single edge: '5,'); COLUMN=4 where several columns "
+        "are the action. A policy keeps the edges.",
+        kept=True,
     )
-    action_bins: Any = field(
-        default=None,
-        metadata=_option(
-            "words",
-            "Cut doses into ranges: a number of ranges with about as many rows each (4), or the "
-            "edges between them (0,0.1,0.3; a single edge: '5,'); COLUMN=4 where several columns "
-            "are the action. A policy keeps the edges.",
-            kept=True,
-        ),
+    also: str | Sequence[str] | None = _option(
+        None,
+        "words",
+        "Column that is not in the state, to compare between those who took a suggestion and "
+        "others; repeat it, or give a pattern. By default all that are left, if they are few; "
+        "none for none.",
     )
-    also: str | Sequence[str] | None = field(
-        default=None,
-        metadata=_option(
-            "words",
-            "Column that is not in the state, to compare between those who took a suggestion and "
-            "others; repeat it, or give a pattern. By default all that are left, if they are few; "
-            "none for none.",
-        ),
+    events: Sequence[str] | None = _option(
+        None,
+        "words",
+        "Word in the column of endings that names a competing event; repeat it for several. "
+        "Such an episode ended; it was not cut.",
+        kept=True,
     )
-    events: Sequence[str] | None = field(
-        default=None,
-        metadata=_option(
-            "words",
-            "Word in the column of endings that names a competing event; repeat it for several. "
-            "Such an episode ended; it was not cut.",
-            kept=True,
-        ),
+    follow_up: Any = _option(
+        None,
+        "word",
+        "Follow every episode for this long from its first row: a number of steps, or text "
+        "such as '72 units' (of --time) or '30 days'. Returns are of that time alone, and "
+        "what was cut later is not cut any more.",
+        kept=True,
     )
-    follow_up: Any = field(
-        default=None,
-        metadata=_option(
-            "word",
-            "Follow every episode for this long from its first row: a number of steps, or text "
-            "such as '72 units' (of --time) or '30 days'. Returns are of that time alone, and "
-            "what was cut later is not cut any more.",
-            kept=True,
-        ),
+    outcome: str = _option(
+        "",
+        "word",
+        "What the rewards are, in words, such as 'CD4 count at week 20'. A policy keeps it.",
+        kept=True,
     )
-    outcome: str = field(
-        default="",
-        metadata=_option(
-            "word",
-            "What the rewards are, in words, such as 'CD4 count at week 20'. A policy keeps it.",
-            kept=True,
-        ),
+    unit: str = _option("", "word", "The unit of the outcome. A policy keeps it.", kept=True)
+    better: str = _option(
+        "",
+        "word",
+        "Which outcome is the better one: higher (assumed where nobody says it) or lower. "
+        "Everything that is shown is in the direction of the table. A policy keeps it.",
+        kept=True,
     )
-    unit: str = field(
-        default="",
-        metadata=_option("word", "The unit of the outcome. A policy keeps it.", kept=True),
+    design: str = _option(
+        "",
+        "word",
+        "randomised where actions were given by lot, as in a trial; without chances on record "
+        "the shares of the log are the chances.",
     )
-    better: str = field(
-        default="",
-        metadata=_option(
-            "word",
-            "Which outcome is the better one: higher (assumed where nobody says it) or lower. "
-            "Everything that is shown is in the direction of the table. A policy keeps it.",
-            kept=True,
-        ),
+    versus: str = _option(
+        "",
+        "word",
+        "The arm that the others are compared with. By default the one whose name says that "
+        "it is a control, else usual practice.",
     )
+    chances: Any = _option(
+        None,
+        "words",
+        "Chance of an arm of a trial, drug=0.25, or the column that holds it, drug=p_drug; "
+        "repeat it for every arm.",
+    )
+    strata: str = _option("", "word", "Column within which the chances of a trial are the same.")
     states: Sequence[Label] | None = None
     actions: Sequence[Label] | None = None
     reward_range: tuple[float, float] | None = None
@@ -234,7 +230,7 @@ class Reading:
         if isinstance(self.missing, str):
             missing_words(self.missing, {})  # refused before a file is opened
         refuse_harm(self.declared_outcome, self.columns.get("reward"))
-        _ = self.text, self.window
+        _ = self.text, self.window, self.declared_design
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Reading:
@@ -248,6 +244,13 @@ class Reading:
         from dprl.logs.outcome import Outcome
 
         return Outcome(self.outcome or "", self.unit or "", cast("Any", self.better or ""))
+
+    @functools.cached_property
+    def declared_design(self) -> Design:
+        """How actions were given, and what arms are compared with."""
+        from dprl.logs.design import Design
+
+        return Design(cast("Any", self.design or ""), str(self.versus or ""))
 
     @functools.cached_property
     def text(self) -> Text:

@@ -56,10 +56,8 @@ from dprl.logs.roles import ROLES, further_roles
 #
 # A column of labels becomes whole numbers (kind "int" or "bool") or text, exactly the labels that
 # `dprl.read` makes of it; a missing one becomes NULL. Nothing here holds more than a few rows or
-# the
-# distinct labels of a small column. SQL sorts, codes and leaves out rows; it judges none: that is
-# the
-# business of the rules of `dprl.logs.checking.rows`.
+# the distinct labels of a small column. SQL sorts, codes and leaves out rows; it judges none: that
+# is the business of the rules of `dprl.logs.checking.rows`.
 
 WHOLE = (
     "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT",
@@ -437,11 +435,9 @@ class Table:
 
 # --- From a table of rows to a log in parts: sorted, judged chunk by chunk, and stored
 #
-# Rows are read piece by piece, whole episodes at a time. Each chunk becomes `Columns`, as a
-# source in
-# memory does, and the same rules judge it: what they find adds up. Once a rule is broken nothing
-# more
-# is stored, and the other chunks are read for the numbers of the message alone.
+# Rows are read piece by piece, whole episodes at a time. Each chunk becomes `Columns`, as a source
+# in memory does, and the same rules judge it: what they find adds up. Once a rule is broken nothing
+# more is stored, and the other chunks are read for the numbers of the message alone.
 
 Rows = dict[str, NDArray[Any]]
 Queries = list[tuple[str, list[Any]]]
@@ -875,6 +871,7 @@ PER_ROW = 500
 """Bytes of the memory limit for each row of a part: a row takes far less, but is not alone."""
 IN_MEMORY = (
     "also", "categorical", "partitions", "action_bins", "decimal", "encoding", "dates", "labels",
+    "design", "versus", "chances", "strata",
 )  # fmt: skip
 """Options of reading that a log in parts does not have."""
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}

@@ -19,10 +19,8 @@ from dprl.errors import LogError
 # --- Times with a zone: ordered by their moment, shown as they were written down
 #
 # A moment is kept in UTC, so that the order is right also when clocks are set back. Beside it is
-# kept
-# how far the local clock was ahead of UTC, in seconds: with both, 02:30+02:00 and 02:30+01:00 of
-# the
-# same night keep their order and their appearance.
+# kept how far the local clock was ahead of UTC, in seconds: with both, 02:30+02:00 and 02:30+01:00
+# of the same night keep their order and their appearance.
 
 TEXT = (
     r"^(.*\d:\d\d.*?)\s*"

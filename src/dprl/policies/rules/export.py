@@ -110,11 +110,14 @@ LABEL = (
     '    """A label as text; None where it is missing."""',
     "    if isinstance(value, str):",
     "        value = value{fold}",
+    '        whole, _, zeros = value.partition(".")',
+    '        if zeros and not zeros.strip("0") and whole in WHOLE:  # as beside a gap',
+    "            value = whole",
     '    if value is None or value == "" or value != value:',
     "        return None",
     "    if isinstance(value, bool):",
     '        return "true" if value else "false"',
-    "    whole = isinstance(value, float) and value.is_integer()",
+    '    whole = getattr(value, "is_integer", bool)()',  # short floats of NumPy too
     "    return str(int(value) if whole else value)",
 )
 """The part of a Python export that reads a category."""
@@ -205,7 +208,10 @@ def _sql_labels(condition: Condition, labels: Sequence[str], name: str) -> str:
 def _sql_days(column: str) -> str:
     """The number of a date; a moment with a zone is one, whatever the zone of the session."""
     micros = [f"epoch_us(CAST({column} AS {kind}))" for kind in ("TIMESTAMPTZ", "TIMESTAMP")]
-    zoned = f"typeof({column}) = 'TIMESTAMP WITH TIME ZONE'"
+    offset = (
+        f"regexp_matches(CAST({column} AS VARCHAR), ':[0-9.]+ *[+-][0-9:]+ *$')"  # dropped else
+    )
+    zoned = f"(typeof({column}) LIKE '%ZONE' OR typeof({column}) = 'VARCHAR' AND {offset})"
     return f"if({zoned}, {micros[0]}, {micros[1]}) / 86400e6"
 
 
@@ -323,6 +329,8 @@ def to_python(
     asked = _asked(rules)
     readers = {name: "label" if name in categories else "number" for name in asked}
     readers |= {name: "days" for name in dated if name in asked}
+    levels = [level for name in asked for level in categories.get(name, ())]
+    whole = sorted(level for level in set(levels) if WHOLE.fullmatch(level))
     kind = "str" if isinstance(actions[0], str) else "int"
     kind += " | str" * (kind == "int" and any(rule.avoids for rule in rules))
     lines = [
@@ -330,6 +338,7 @@ def to_python(
         "",
         *(("import datetime", "") if "days" in readers.values() else ()),
         f"LARGEST = {LARGEST}",
+        *((f"WHOLE = {whole!r}",) if any(name in categories for name in asked) else ()),
         "",
         "",
         "def number(value, fill=None):",
@@ -465,10 +474,15 @@ def sql_reader(name: str, labels: Sequence[str], fold: str) -> str:
     column = identifier(name)
     text = f"CAST({column} AS VARCHAR)"
     # whole numbers beside gaps are doubles, and so is a column of gaps alone
-    number = f"nullif(regexp_replace({text}, '\\.0$', ''), 'nan')"
+    number = f"nullif(regexp_replace({text}, '\\.0+$', ''), 'nan')"
     if labels == TRUTH or any(WHOLE.fullmatch(label) for label in labels):
         number = f"regexp_replace({number}, '^-0$', '0')"  # -0.0 is 0
-    text = f"CASE WHEN typeof({column}) IN ('DOUBLE', 'FLOAT') THEN {number} ELSE {text} END"
+    numeric = f"typeof({column}) IN ('DOUBLE', 'FLOAT') OR typeof({column}) LIKE 'DECIMAL%'"
+    if any(WHOLE.fullmatch(label) for label in labels):
+        listed = ", ".join(sql_text(label) for label in labels if WHOLE.fullmatch(label))
+        plain = f"regexp_replace({text}, '\\.0+$', '')"
+        text = f"if({plain} IN ({listed}), {plain}, {text})"
+    text = f"CASE WHEN {numeric} THEN {number} ELSE {text} END"
     if "trim" in fold:
         text = f"trim({text}, {_spaces()})"
     if "casefold" in fold:

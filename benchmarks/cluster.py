@@ -27,7 +27,7 @@ import dprl
 from dprl._core.cluster import connect
 from dprl.evidence.neighbors import Engine, Points
 from dprl.evidence.neighbors.engine import SpreadEngine
-from dprl.logs.parts import ROOM, in_turn, parts_of
+from dprl.logs.source import ROOM, in_turn, parts_of
 from out_of_core import ACTIONS, LENGTH, STATES, write_log
 
 COLUMNS = {"episode": "episode", "time": "step", "state": "state", "action": "action",

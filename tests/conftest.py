@@ -97,7 +97,7 @@ def two():
 
     from dprl._core.cluster import connect
 
-    with dask.config.set(QUIET), connect(2) as cluster:
+    with dask.config.set(QUIET), connect(2, patience=300) as cluster:
         yield cluster
 
 

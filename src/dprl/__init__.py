@@ -74,10 +74,10 @@ if TYPE_CHECKING:
     from dprl.logs.checking.findings import CheckResult as CheckResult
     from dprl.logs.events._build import from_events as from_events
     from dprl.logs.log import Log as Log
-    from dprl.logs.parts import LogInParts as LogInParts
     from dprl.logs.reading.episode_sets import from_d3rlpy as from_d3rlpy
     from dprl.logs.reading.episode_sets import from_minari as from_minari
     from dprl.logs.reading.scan import scan as scan
+    from dprl.logs.source import LogInParts as LogInParts
     from dprl.planning.markov import MarkovCheck as MarkovCheck
     from dprl.planning.markov import markov_check as markov_check
     from dprl.planning.sites import SitePlan as SitePlan
@@ -118,6 +118,7 @@ _OLD_NAMES = {
     "dprl.learners.baselines.rl": "dprl.learners.baselines.plain",
     "dprl.learners.held_out": "dprl.learners.rules.held_out",
     "dprl.logs.columns": "dprl.logs.roles",
+    "dprl.logs.parts": "dprl.logs.source",
     "dprl.planning.gain": "dprl.planning.advantages",
     "dprl.planning.policy_iteration": "dprl.planning.iteration",
     "dprl.planning.policy_tree": "dprl.planning.tree",

@@ -2,6 +2,7 @@
 
 from dprl.learners.baselines import BC as BC
 from dprl.learners.baselines import CQL as CQL
+from dprl.learners.baselines import LCB as LCB
 from dprl.learners.baselines import PQI as PQI
 from dprl.learners.baselines import RL as RL
 from dprl.learners.baselines import SPIBB as SPIBB
@@ -9,4 +10,5 @@ from dprl.learners.baselines import DeepCQL as DeepCQL
 from dprl.learners.baselines import FittedPQI as FittedPQI
 from dprl.learners.baselines import FittedSPIBB as FittedSPIBB
 from dprl.learners.baselines import ForestBC as ForestBC
+from dprl.learners.baselines import Mode as Mode
 from dprl.learners.baselines import SoftSPIBB as SoftSPIBB

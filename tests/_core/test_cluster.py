@@ -14,7 +14,7 @@ from dask_processes import Dies
 import dprl
 from dprl._core import cluster as cluster_tasks
 from dprl._core.cluster import connect
-from dprl.logs.parts import parts_of
+from dprl.logs.source import parts_of
 
 pytest.importorskip("distributed")
 

@@ -15,7 +15,7 @@ from dask_processes import ENV, Dies, processes
 
 import dprl
 from dprl._core.cluster import connect
-from dprl.logs.parts import parts_of
+from dprl.logs.source import parts_of
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.slow
@@ -54,7 +54,7 @@ def three_lines(caught):
 
 def test_the_only_worker_killed_and_another_one_comes(tmp_path, log):
     parts = parts_of(log, rows=100)
-    with processes(tmp_path, 1) as cluster, connect(cluster.address) as client:
+    with processes(tmp_path, 1) as cluster, connect(cluster.address, patience=300) as client:
         dies = Dies(rows, str(tmp_path))
         client.workers()
         cluster.add_worker()
@@ -64,7 +64,7 @@ def test_the_only_worker_killed_and_another_one_comes(tmp_path, log):
 
 
 def test_the_only_worker_killed_and_none_comes(tmp_path, log):
-    with processes(tmp_path, 1) as cluster, connect(cluster.address) as client:
+    with processes(tmp_path, 1) as cluster, connect(cluster.address, patience=300) as client:
         client.workers()
         impatient, dies = replace(client, patience=5), Dies(rows, str(tmp_path))
         with pytest.raises(dprl.ClusterError) as caught:
@@ -76,7 +76,7 @@ def test_the_only_worker_killed_and_none_comes(tmp_path, log):
 
 def test_a_part_that_kills_every_worker_is_named(tmp_path, log):
     whole, dies = parts_of(log, rows=10**9), Dies(rows, str(tmp_path), times=100)
-    with connect(2) as client, pytest.raises(dprl.ClusterError) as caught:
+    with connect(2, patience=300) as client, pytest.raises(dprl.ClusterError) as caught:
         client.reduce(whole.sources, dies, operator.add)
     lines = three_lines(caught)
     assert lines[0] == "4 workers died while they worked on part 1 of 1."
@@ -88,7 +88,7 @@ def test_a_worker_that_needs_too_much_memory(tmp_path, log):
     nanny = ("--nanny", "--memory-limit", "500MB")
     with (
         processes(tmp_path, 1, *nanny) as cluster,
-        connect(cluster.address) as client,
+        connect(cluster.address, patience=300) as client,
         pytest.raises(dprl.ClusterError) as caught,
     ):
         client.reduce(parts_of(log, rows=10**9).sources, too_large, operator.add)
@@ -97,7 +97,7 @@ def test_a_worker_that_needs_too_much_memory(tmp_path, log):
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_the_scheduler_goes(tmp_path, log, how):
-    with processes(tmp_path, 1) as cluster, connect(cluster.address) as client:
+    with processes(tmp_path, 1) as cluster, connect(cluster.address, patience=300) as client:
         client.workers()
         impatient, begin = replace(client, patience=4), time.monotonic()
 
@@ -131,7 +131,7 @@ def test_a_worker_that_stops_without_a_word(tmp_path, log, monkeypatch):
 CLIENT = """
 import sys, dprl
 from test_cluster_faults import slow_rows
-from dprl.logs.parts import parts_of
+from dprl.logs.source import parts_of
 from dprl._core.cluster import connect
 import operator
 log = dprl.envs.care_pathway().sample(200, seed=3)
@@ -152,6 +152,6 @@ def test_a_client_killed_and_started_again(tmp_path, log):
         first.stdout.close()
         second = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
         assert second.stdout.splitlines()[-1] == f"total {log.n_steps}"
-        with connect(cluster.address) as client:  # nothing of the first one is left
+        with connect(cluster.address, patience=300) as client:  # nothing of the first one is left
             tasks = client.client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
             assert tasks == 0

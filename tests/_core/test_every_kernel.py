@@ -93,7 +93,7 @@ def merging():
 
 
 def in_parts():
-    from dprl.logs.parts import parts_of
+    from dprl.logs.source import parts_of
 
     log = labelled()
     for learner in (

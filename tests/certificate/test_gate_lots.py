@@ -8,7 +8,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import dprl
 from dprl.evidence.propensity import RecordedPropensity
-from dprl.logs.parts import parts_of
+from dprl.logs.source import parts_of
 
 UNIT = {"value_range": (0, 1)}
 LEARNER = dprl.DPRLDiscrete(n_min=20, gamma=1.0)

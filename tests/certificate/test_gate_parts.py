@@ -13,7 +13,7 @@ from sources import bytes_of
 
 import dprl
 from conftest import options
-from dprl.logs.parts import parts_of
+from dprl.logs.source import parts_of
 
 
 def trial(seed=0, episodes=200, *, groups=False, cut=False, menus=False, lots=False):

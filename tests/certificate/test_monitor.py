@@ -162,6 +162,7 @@ def test_chances_that_differ_from_row_to_row_are_not_compared(policy):
     assert monitor.groups == 2_000
 
 
+@pytest.mark.slow
 def test_two_processes_that_add_at_once_lose_nothing(policy, tmp_path):
     policy.save(tmp_path / "p.dprl")
     for k in range(4):

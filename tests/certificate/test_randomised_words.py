@@ -8,8 +8,7 @@ import pytest
 
 import dprl
 from dprl.evidence import count_batches, from_batches
-from dprl.logs.parts import parts_of
-from dprl.logs.source import chances_words
+from dprl.logs.source import chances_words, parts_of
 
 
 def trial(known, seed=0, n=400):

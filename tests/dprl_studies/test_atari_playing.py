@@ -27,8 +27,7 @@ from dprl_studies.atari import (
     play,
     train_dqn,
 )
-from dprl_studies.atari.controls import never_speaks
-from dprl_studies.atari.encoding import SIZE
+from dprl_studies.atari.encoding import SIZE, never_speaks
 from dprl_studies.atari.games import COPIES, ROOM, first_seed
 from dprl_studies.atari.playing import Judge, Represented, silent
 

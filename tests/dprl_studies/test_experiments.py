@@ -245,8 +245,8 @@ def test_a_run_killed_by_force_gives_the_same_rows(tmp_path):
     until(lambda: not workers & set(running()))  # they notice, and go
     if len(done := sorted(parts.glob("*.parquet"))) == 12:
         done[0].unlink()  # it was faster than this process
-    subprocess.run(command("killed"), stdout=subprocess.DEVNULL, check=True)
-    subprocess.run([*command("whole"), "--workers", "1"], stdout=subprocess.DEVNULL, check=True)
+    for out in ("killed", "whole"):
+        subprocess.run([*command(out), "--workers", "1"], stdout=subprocess.DEVNULL, check=True)
     rows = [
         (tmp_path / o / "bounds-quick" / "rows.parquet").read_bytes() for o in ("killed", "whole")
     ]
@@ -393,7 +393,7 @@ def test_figures_say_what_they_show_and_have_few_lines():
     for axis in [*large, *(axis for axis in small if axis.get_visible())]:
         across = {line.get_ydata()[0] for line in axis.get_lines() if line.get_marker() == "None"}
         assert across == {0.5, 0.7}
-    caption = figure.get_supxlabel()
+    caption = " ".join(figure.get_supxlabel().split())
     assert "percentile intervals" in caption
     assert "60 logs a point, seed 7" in caption
     assert "the mean of the worst 3 logs. A quick look" in caption

@@ -61,6 +61,7 @@ def test_pages_are_what_their_rows_say(name):
         ("gridworld", dprl.envs.soft, {"learner": "SPIBB", "n_min": 5, "behavior": "true"}),
         ("gridworld", dprl.envs.soft, {"learner": "PQI", "n_min": 10}),
         ("forest", dprl.envs.forest, {"learner": "Soft-SPIBB", "epsilon": 0.5, "behavior": "true"}),
+        ("risky-arms", dprl.envs.risky_arms, {"learner": "Soft-SPIBB", "epsilon": 0.1}),
         ("forest", dprl.envs.forest, {"learner": "Confident", "risk": 0.01}),
     ],
 )
@@ -87,9 +88,9 @@ def test_every_row_file_says_which_code_made_it():
 
 
 TABLES = {
-    "## Risky arms": "risky_arms", "## ICU-Sepsis": "icu sepsis",
+    "## ICU-Sepsis": "icu sepsis",
     "**rooms**": "rooms", "**open**": "open", "**soft**": "soft", "**Forest**": "forest",
-    "**Risky arms**": "risky_arms", "**ICU-Sepsis**": "icu sepsis",
+    "**Risky arms**": "risky_arms",
     "**Twenty random MDPs**": "random MDPs", "**Care pathway**": "care pathway",
 }  # fmt: skip
 """Where a table of a contest begins → its problem."""
@@ -124,6 +125,25 @@ def test_what_was_not_made_again_has_its_commit_at_its_head():
         told = sum(page.count(commit) for page in pages)
         alike = sum(other == commit for _, other in lines)
         assert name.endswith("-33") or told > alike, name
+
+
+def test_the_table_of_bounds_is_of_its_rows():
+    known = {}
+    text = (FOUND / "bounds-33-summary.csv").read_text(encoding="utf-8")
+    for line in csv.DictReader(text.splitlines()):
+        where = line["states"] if line["problem"] == "forest" else f"{line['problem']}, 100"
+        known.setdefault((line["n_min"], where), []).append(float(line["median"]))
+    table = TEXT[TEXT.index("| n_min | states |") :].split("\n\n")[0].splitlines()
+    assert len(table) == 14
+    for line in table[2:]:
+        n_min, where, *found, _ = (cell.strip() for cell in line.split("|")[1:-1])
+        medians = known[n_min, where]
+        assert found == [f"{x / 1e6:.1f}e6" if x < -1e6 else f"{x:,.0f}" for x in medians]
+        first, next_best = sorted(medians, reverse=True)[:2]
+        if "," in where and n_min == "1":
+            assert first == medians[0]
+            assert f"{first:,.0f}" in PLAIN[PLAIN.index("medians of 10 logs:") :][:200]
+            assert f"{next_best:,.0f}" in PLAIN[PLAIN.index("medians of 10 logs:") :][:200]
 
 
 def test_the_table_of_contrasts_is_of_its_rows():
@@ -222,6 +242,17 @@ def test_a_higher_mean_and_which_tail(cells):
                 better += line[1] >= tail - 1e-9
     assert f"have a higher mean {worse + better} times" in PLAIN
     assert f"with a worse tail in {worse} of them and a better one in {better}" in PLAIN
+
+
+def test_how_often_the_confident_learner_is_below_practice_on_risky_arms():
+    rows = read_rows([FOUND / "risky-arms-33-rows.parquet"])
+    below = {
+        (n, contestant): int((part["value"] < part["behavior"] - 1e-9).sum())
+        for (n, contestant), part in by(rows, "n", "contestant")
+    }
+    few, more = (below[n, "Confident, risk 0.01"] for n in (100, 200))
+    assert f"{few} of 100 logs with 100 episodes and {more} of 100 with 200 are below" in PLAIN
+    assert not any(below[n, "Confident, risk 0.002"] for n in (50, 100, 200, 500, 1_000, 2_000))
 
 
 def test_more_data_in_one_place(cells):

@@ -11,7 +11,7 @@ import pytest
 
 import dprl
 from dprl.errors import ParameterError, PolicyError
-from dprl.logs.parts import parts_of
+from dprl.logs.source import parts_of
 from dprl.policies.held_out import rows_of
 
 

@@ -130,14 +130,65 @@ class Slow:
                 best, low = (policy, (estimate, se, df), doubt), bound
         return best
 
-    def brings(self, choice):
-        """What a policy brings here; usual practice where its action was never seen."""
-        seen = [a if a >= 0 and self.n[s, a] else -1 for s, a in enumerate(choice)]
-        policy, usual = self.evaluate(seen), self.evaluate([-1] * self.S)
-        return float(self.start @ (policy.V - usual.V))
+    def brings(self, choice, kappa=0.0):
+        """What a policy brings here; usual practice where its action was never seen.
 
-    def iterate(self, doubt, eligible):
-        policy = self.evaluate([-1] * self.S)
+        kappa: every pair is moved towards what usual practice meets, as if by so many visits.
+        """
+        usual = self.evaluate([-1] * self.S)
+        P, R = self.P.copy(), self.R.copy()
+        for s in range(self.S):
+            for a in range(self.A):
+                w = self.n[s, a] / (self.n[s, a] + kappa) if self.n[s, a] else 0.0
+                P[s, a] = w * P[s, a] + (1 - w) * self.b[s] @ self.P[s]
+                R[s, a] = w * R[s, a] + (1 - w) * self.b[s] @ self.R[s]
+        at = np.arange(self.S)
+        speaks = np.asarray(choice) >= 0
+        P_pi = np.where(speaks[:, None], P[at, choice], np.einsum("sa,sat->st", self.b, self.P))
+        R_pi = np.where(speaks, R[at, choice], (self.b * self.R).sum(axis=1))
+        V = np.linalg.solve(np.eye(self.S) - self.gamma * P_pi, R_pi)
+        return float(self.start @ (V - usual.V))
+
+    def lcb(self, c):
+        """Pessimistic value iteration, by iterating values; -1 where nothing is better than v_min."""
+        V = self.evaluate([-1] * self.S).V[self.visits > 0]
+        scale, floor = max(np.ptp(V), np.abs(V).max()), min(0.0, V.min())
+        with np.errstate(divide="ignore"):
+            penalty = c * scale * np.sqrt(np.log(2 * self.n.size / 0.05) / (2 * self.n))
+        V = np.full(self.S, floor)
+        for _ in range(2_000):
+            Q = np.where(self.n > 0, self.R - penalty + self.gamma * self.P @ V, -np.inf)
+            V = np.maximum(Q.max(axis=1), floor)
+        slack = 1e-9 * scale
+        return [
+            int((Q[s] >= Q[s].max() - slack).argmax())
+            if Q[s].max() > floor + slack
+            else int(self.n[s].argmax())
+            for s in range(self.S)
+        ]
+
+    def family(self, eligible):
+        """Name of each member that does not defer everywhere → its policy, evaluated."""
+        alone = self.n == self.visits[:, None]
+
+        def admitted(choice):
+            return [
+                a if a >= 0 and eligible[s, a] and not alone[s, a] else -1
+                for s, a in enumerate(choice)
+            ]
+
+        found = {f"sure {doubt}": self.iterate(doubt, eligible).choice for doubt in DOUBTS}
+        for c in (0.05, 0.1, 0.2, 0.5):
+            found[f"lcb {c}"] = self.lcb(c)
+        mode = admitted(self.n.argmax(axis=1))
+        found["mode"] = mode
+        for doubt in (0.35, 0.16, 0.05, 0.01):
+            found[f"mode, sure {doubt}"] = self.iterate(doubt, eligible, mode).choice
+        made = {name: self.evaluate(admitted(choice)) for name, choice in found.items()}
+        return {name: policy for name, policy in made.items() if (policy.choice >= 0).any()}
+
+    def iterate(self, doubt, eligible, start=None):
+        policy = self.evaluate([-1] * self.S if start is None else start)
         for _ in range(200):
             choice = policy.choice.copy()
             for s in range(self.S):
@@ -157,7 +208,7 @@ class Slow:
                 return policy
             stuck = self.stuck(choice)
             if stuck.any():  # begun again without the states that never come to an end
-                return self.iterate(doubt, eligible & ~stuck[:, None])
+                return self.iterate(doubt, eligible & ~stuck[:, None], start)
             policy = self.evaluate(choice)
         raise AssertionError("it did not settle")
 
@@ -310,3 +361,30 @@ def influences(episodes, groups, S, A, gamma, choice, h=1e-4):
     names = sorted(set(groups))
     sums = np.array([sum(x for x, g in zip(adds, group_of, strict=True) if g == k) for k in names])
     return adds, sums
+
+
+def judged(whole, halves, n_min):
+    """Member → (policy, (estimate, se, df), t of every half, what each brought, the same mixed).
+
+    halves: pairs of `Slow` models; each trajectory of theirs counts twice.
+    """
+    usual = whole.evaluate([-1] * whole.S)
+    found = {
+        name: (policy, policy.gain(usual), [], [], [])
+        for name, policy in whole.family(whole.m >= n_min).items()
+    }
+    for pair in halves:
+        for one, other in (pair, pair[::-1]):
+            nobody = one.evaluate([-1] * one.S)
+            chose = one.family(one.m >= 2 * (n_min // 2))
+            for name, (_, _, t, brought, mixed) in found.items():
+                if name not in chose:
+                    brought.append(0.0)
+                    mixed.append(0.0)
+                    continue
+                choice = chose[name].choice
+                estimate, se, _ = chose[name].gain(nobody)
+                brought.append(other.brings(choice))
+                mixed.append(other.brings(choice, 3.0))
+                t.append((estimate - brought[-1]) / se)
+    return found

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 import dprl
-from dprl.logs.parts import parts_of
+from dprl.logs.source import parts_of
 
 
 def wards(seed=0, episodes=120, *, groups=False, cut=False, menus=False, times=False, text=False):

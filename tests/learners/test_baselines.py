@@ -16,7 +16,19 @@ from scipy.special import logsumexp, softmax
 
 import dprl
 from conftest import random_episodes, to_log
-from dprl.learners.baselines import BC, CQL, PQI, RL, SPIBB, SoftSPIBB, cql, soft_spibb, spibb
+from dprl.learners.baselines import (
+    BC,
+    CQL,
+    LCB,
+    PQI,
+    RL,
+    SPIBB,
+    Mode,
+    SoftSPIBB,
+    cql,
+    soft_spibb,
+    spibb,
+)
 from dprl.planning.finite_mdp import FiniteMDP
 from dprl.planning.iteration import best_choices
 from dprl.planning.model import Model, estimate
@@ -30,6 +42,7 @@ LEARNERS = {
     "soft-published": lambda gamma: SoftSPIBB(epsilon=0.7, gamma=gamma, step="published"),
     "pqi": lambda gamma: PQI(b=0.02, gamma=gamma, r_min=-1.0 if gamma < 1 else 0.0),
     "cql": lambda gamma: CQL(alpha=0.2, gamma=gamma),
+    "lcb": lambda gamma: LCB(gamma=gamma, c=0.3),
 }
 every_learner = pytest.mark.parametrize("name", LEARNERS)
 
@@ -254,6 +267,47 @@ def test_doubt_is_the_papers():
     s, a = np.argwhere(model.n == n)[0]
     assert e[s, a] == pytest.approx(np.sqrt(2 * np.log(2 * model.n.size / 0.1) / n))
     assert np.isinf(e[model.n == 0]).all()
+
+
+# -- LCB and the usual action ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("c", [0.0, 0.05, 0.3, 2.0])
+@pytest.mark.parametrize("gamma", [0.6, 0.9])
+def test_lcb_is_the_fixed_point_of_pessimistic_value_iteration(gamma, c):
+    gave_up = 0
+    for seed in range(12):
+        _, model = problem(seed, gamma=gamma, zeros=0.0)
+        mdp, n = model.mdp, model.n
+        V = mdp.state_values()[model.visited]
+        scale, floor = max(np.ptp(V), abs(V).max()), min(0.0, V.min())
+        penalty = c * scale * np.sqrt(np.log(2 * n.size / 0.05) / (2 * np.maximum(n, 1)))
+        V = np.full(len(n), floor)
+        for _ in range(3_000):  # rising: it begins with the least there can be
+            ahead = gamma * (mdp.P @ V).reshape(n.shape)
+            Q = np.where(n > 0, mdp.R - penalty + ahead, -np.inf)
+            V = np.maximum(Q.max(axis=1), floor)
+        pi = LCB(gamma=gamma, c=c).plan(model)
+        for s in np.flatnonzero(model.visited):
+            (a,) = np.flatnonzero(pi[s])
+            if Q[s].max() > floor + 1e-9:
+                assert Q[s, a] == pytest.approx(Q[s].max(), abs=1e-7)
+            else:
+                gave_up += 1
+                assert a == n[s].argmax()
+    assert gave_up > 0 or c < 2
+
+
+def test_lcb_without_a_penalty_is_greedy_and_with_a_large_one_does_the_usual():
+    log = dprl.envs.risky_arms().sample(1_000, seed=3)
+    model = estimate(log, 1.0)
+    assert np.array_equal(LCB(gamma=1.0, c=0.0).plan(model), RL(gamma=1.0).plan(model))
+    assert np.array_equal(LCB(gamma=1.0, c=1e6).plan(model), Mode().plan(model))
+
+
+def test_the_usual_action_is_the_first_of_equals():
+    log = to_log([[("s", "b", 0.0)], [("s", "a", 0.0)], [("t", "b", 1.0)], [("t", "b", 1.0)]])
+    assert Mode().fit(log).act(["s", "t"]) == ["a", "b"]
 
 
 # -- PQI -------------------------------------------------------------------------------------
@@ -549,6 +603,8 @@ def test_a_model_of_another_discount_is_refused(name):
         (lambda: SoftSPIBB(epsilon=1, gamma=0.9, delta=1.01), "delta must be a number in"),
         (lambda: SoftSPIBB(epsilon=1, gamma=0.9, step="both"), "step must be"),
         (lambda: SoftSPIBB(epsilon=1, gamma=True), "gamma must be a number in"),
+        (lambda: LCB(gamma=0.9, c=-1.0), "c must be a number in"),
+        (lambda: LCB(gamma=0.9, delta=0.0), "delta must be a number in"),
         (lambda: PQI(b=0, gamma=0.9), r"b must be a number in \(0, 1\]; got 0"),
         (lambda: PQI(b=np.nan, gamma=0.9), "b must be a number in"),
         (lambda: PQI(b=True, gamma=0.9), "b must be a number in"),

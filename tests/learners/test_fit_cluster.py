@@ -11,7 +11,7 @@ from sources import KINDS, bytes_of, read, wards
 
 import dprl
 from dprl._core.cluster import connect
-from dprl.logs.parts import parts_of
+from dprl.logs.source import parts_of
 
 pytest.importorskip("distributed")
 
@@ -46,7 +46,7 @@ def test_the_confident_learner(two, tmp_path):
 
 @pytest.mark.slow
 def test_a_log_in_memory_is_sent_to_the_workers(two, tmp_path, monkeypatch):
-    monkeypatch.setattr("dprl.logs.parts.LEAST", 50)
+    monkeypatch.setattr("dprl.logs.source.LEAST", 50)
     log = read(wards(groups=True))
     here = bytes_of(LEARNER.fit(log), tmp_path / "here")
     assert bytes_of(LEARNER.fit(log, cluster=two), tmp_path / "there") == here
@@ -129,7 +129,7 @@ def test_a_worker_killed_while_counting(two, tmp_path):
 @pytest.mark.parametrize("what", ["job", "merge"])
 def test_a_worker_killed_in_each_stage(tmp_path, what):
     """In turn: in a job of one stage, in a merge of the next."""
-    with processes(tmp_path, 2) as cluster, connect(cluster.address) as client:
+    with processes(tmp_path, 2) as cluster, connect(cluster.address, patience=300) as client:
         stages = survive(client, tmp_path, -1, what)
         assert stages > 4
         for stage in range(what == "merge", stages, 2):

@@ -7,7 +7,7 @@ import pytest
 from sources import KINDS, bytes_of, read, ward_log, wards
 
 import dprl
-from dprl.logs.parts import parts_of
+from dprl.logs.source import parts_of
 
 
 def treatments(kind, *, dropped=True):

@@ -170,7 +170,7 @@ def test_a_command_follows_and_a_policy_keeps_its_window(run, tmp_path):
     assert "'death', which is neither terminal nor cut (40 of 800 rows)" in out
     assert (
         "200 episodes ended: 160 cut, 40 death."
-        in run("check", "stays.csv", *names, "--events", "death")[1]
+        in run("check", "stays.csv", *names, "--events", "death", "--details")[1]
     )
     more = ["--gamma", 1, "--n-min", 5, "--out", "p.dprl"]
     window = ["--events", "death", "--follow-up", "2"]

@@ -10,8 +10,15 @@ import pytest
 
 import dprl
 from dprl.evidence.counts import Counts, count_source
-from dprl.logs.parts import parts_of
-from dprl.logs.source import Both, Chunk, as_source, check_claim, check_treatment, needs_rows
+from dprl.logs.source import (
+    Both,
+    Chunk,
+    as_source,
+    check_claim,
+    check_treatment,
+    needs_rows,
+    parts_of,
+)
 
 
 @dataclass(frozen=True)

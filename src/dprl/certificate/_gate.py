@@ -67,8 +67,7 @@ from dprl.logs.encoding.encoder import labelled, with_indicators
 from dprl.logs.log import Label, Log, check_log
 from dprl.logs.outcome import UNDECLARED
 from dprl.logs.overlap import sealed_origin
-from dprl.logs.parts import LogInParts, on_cluster
-from dprl.logs.source import Source, as_source
+from dprl.logs.source import LogInParts, Source, as_source, on_cluster
 from dprl.policies.cells import CellPolicy
 from dprl.policies.certificate import IN_SAMPLE, KINDS, SWAP_SPLIT, WHOLE_POLICY, CertificateKind
 from dprl.policies.familiar import like_policy

@@ -2,9 +2,9 @@ r"""The confident learner: it suggests only what is surely better, and says how 
 
 Counting trajectories says where a log may speak, not how sure it is. This learner asks how sure.
 
-    evidence "model"       every visit, one maximum-likelihood model of all states; policy iteration
-                           among surely better actions (`dprl.planning.sure_iteration`), with the
-                           gain of the whole policy and a bound of it
+    evidence "model"       every visit, one maximum-likelihood model of all states; many candidate
+                           policies, a choice between them by halves of the log, and a bound of the
+                           gain of the whole policy that pays for it (`dprl.learners.family`)
     evidence "excursions"  the way back to the same state (`dprl.evidence.excursions`), one decision
                            at a time
     evidence "returns"     whole returns of first visits, as DPRL compares them, one decision at a
@@ -24,7 +24,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -51,24 +51,38 @@ from dprl.errors import LogError, ParameterError, PlanError, StateWarning
 from dprl.evidence.counts import Counted, Counts, Evidence, check_table, count_source
 from dprl.evidence.excursions import excursions
 from dprl.evidence.propensity import warn_of_choosing
+from dprl.learners.family import (
+    EASIER,
+    MEMBERS,
+    Candidate,
+    Member,
+    candidates,
+    check_members,
+    competing,
+    judge,
+    name_of,
+    own,
+    preferred,
+)
 from dprl.logs.censoring import outside
 from dprl.logs.log import Log, deal
-from dprl.logs.parts import LogInParts, on_cluster
 from dprl.logs.source import (
     Both,
     Chunk,
+    LogInParts,
     Share,
     Source,
     as_source,
     check_claim,
     needs_rows,
+    on_cluster,
     stage,
 )
 from dprl.planning.advantages import DENSE, Advantages, Noise, influence, over_usual, unseen
 from dprl.planning.iteration import BETTER
 from dprl.planning.markov import markov_check
 from dprl.planning.model import Cells, CellsOf, GroupSums
-from dprl.planning.sure_iteration import DOUBTS, PlanModel, Sure, optimism
+from dprl.planning.sure_iteration import PlanModel
 from dprl.policies.base import provenance_of
 from dprl.policies.confident import SURE_IN, ConfidentPolicy
 
@@ -88,21 +102,27 @@ class Confident:
             refute what it rests on (see `check`). Then `risk` is also the chance of a policy worse
             than usual practice, where that holds: the state tells all that matters, what drives
             both actions and outcomes is in it, and nothing happens that has not happened in the
-            log. Default True. `promise=False` issues the policy whose own lower end at level
-            1 - risk, which ignores the choice, is largest and above 0, and promises nothing: for
-            research, and for proposals that something else will judge. Only evidence "model" has a
-            bound; other evidence promises nothing of the whole.
+            log. Default True. `promise=False` issues the policy that did best on halves that had
+            not chosen it, if its own lower end at level 1 - 4 risk, which ignores the choice, is
+            above 0, and promises nothing: for research, and for proposals that something else will
+            judge. Only evidence "model" has a bound; other evidence promises nothing of the whole.
+        members: Learners of your own that compete with the built-in ones: anything with fit(log)
+            that returns a policy over the same labels, such as `dprl.baselines.SPIBB`. A policy
+            that mixes actions enters as the action whose share it raises most. Those that plan in a
+            model (every baseline over labels) also take logs in parts; others need the rows.
+            Default None: none.
         n_min: The number of trajectories an action needs before it may be suggested, at least 2.
             Default 3.
-        keep: Share of the largest lower end that is enough, in (0, 1]: of the policies that keep
-            it, the one that changes least is issued. Default 1: the largest. With 0.9 small changes
-            that add little are left out.
+        keep: Share of the best score that is enough, in (0, 1]: of the policies that keep it, the
+            one that changes least is issued. Default 1: the best. With 0.9 small changes that add
+            little are left out.
         evidence: What must be sure. "model" (the default) needs a state that tells all that
             matters, "excursions" needs that only where it suggests something, "returns" does not
             need it; see `dprl.learners.confident`.
         veto: Whether first-visit returns may strike a suggestion they contradict. Default False.
-        splits: How many times the groups are divided in halves for the bound of the gain; 0 leaves
-            the bound out. Default 6.
+        splits: How many times the groups are divided in halves, to choose and for the bound. 0 does
+            without both: of the iterations from usual practice the one is issued whose own lower
+            end at level 1 - risk is largest and above 0. Default 6.
         worst: The lowest return there can be from a decision on (the highest, where less of the
             outcome is better), from what is known about rewards,
             never taken from the log. With it the bound allows for catastrophes that have not
@@ -143,6 +163,7 @@ class Confident:
     check: bool = True
     cut: Cut | None = None
     seed: int = 0
+    members: list[Any] | tuple[Any, ...] | None = None
 
     def __post_init__(self) -> None:
         check_gamma(self.gamma)
@@ -163,6 +184,7 @@ class Confident:
         put = object.__setattr__  # 3.0 is the whole number 3
         put(self, "splits", check_whole("splits", self.splits, 0))
         put(self, "seed", check_seed(self.seed))
+        put(self, "members", check_members(self.members))
         if self.splits == 0 and self.promising:
             raise ParameterError(
                 worded(
@@ -273,7 +295,7 @@ class Confident:
         for learner in learners:
             with single_thread():
                 decided = learner.decide(gathered, progress, enough)
-            noted = {name: decided.pop(name, None) for name in ("circles", "withheld")}
+            noted = {name: decided.pop(name, None) for name in ("circles", "withheld", "left_out")}
             yield ConfidentPolicy.of(
                 gathered.evidence,
                 steps=gathered.counted.steps,
@@ -297,7 +319,9 @@ class Confident:
         worst = None if self.worst is None else float(self.worst)
         numbers = {"gamma": float(self.gamma), "risk": float(self.risk), "n_min": n_min,
                    "keep": float(self.keep), "worst": worst}  # fmt: skip
-        return {"learner": type(self).__name__, **asdict(self), **numbers, "plan": True}
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        given["members"] = [name_of(learner) for learner in self.members or ()]
+        return {"learner": type(self).__name__, **given, **numbers, "plan": True}
 
     # -- the parts of a policy ---------------------------------------------------------------
 
@@ -317,8 +341,9 @@ class Confident:
 
         Returns:
             The parts of a `ConfidentPolicy`, by name; "circles", the number of states that are
-            deferred because what looks sure never ends there; and "withheld", the gain of a policy
-            that is not issued because its bound is not above 0, or the state not enough.
+            deferred because what looks sure never ends there; "withheld", the gain of a policy
+            that is not issued because its bound is not above 0, or the state not enough; and
+            "left_out", how many of how many candidates are too costly with so many states.
 
         Example:
             >>> import dprl
@@ -333,39 +358,62 @@ class Confident:
         if self.evidence != "model":
             return self._one_by_one(gathered, eligible)
         model = gathered.whole(eligible)
-        sure = model.choose(
-            self._level, self.keep, progress, less=self._less(gathered), always=self.promising
+        members = self._members(gathered)
+        total = len(MEMBERS) + len(self.members or ())
+
+        def told(share: float) -> None:
+            if progress is not None:
+                progress("asking how sure", share)
+
+        found = candidates(model, members, told)
+        bounds = _Bounds(
+            self, gathered, model, self._less(gathered), len({m.kind for m in members})
         )
-        refused = self.promising and not enough
-        gain = None if sure.gain is None else self._gain(gathered, sure, progress, not refused)
-        withheld = None
-        if self.promising and gain is not None and not (gain["low"] or 0.0) > 0:
-            gain, withheld, sure = None, gain, replace(sure, policy=sure.usual)
-        advantage, se = over_usual(sure.policy)
-        choice = sure.policy.choice.astype(np.int32)
+        issued = withheld = None
+        if not self.splits:
+            issued = bounds.best_unjudged(found)
+        elif self.promising and not (enough and bounds.possible(found)):
+            withheld = bounds.best_unjudged(found, always=True)  # halves only take more off
+        else:
+            judge(found, members, gathered.halves(self, progress))
+            issued = bounds.promised(found) if self.promising else bounds.judged_best(found)
+            if self.promising and issued is None and found:
+                withheld = preferred(found, lambda one: one.score, 1)[0]
+        policy = model.usual if issued is None else issued.policy
+        if policy.M is None and policy.drawn is None:  # nobody has asked for its errors yet
+            policy = model.evaluate(policy.choice)
+        advantage, se = over_usual(policy)
+        choice = policy.choice.astype(np.int32)
         return {
             "choice": choice,
             "allowed": _chosen(choice, eligible.shape),
-            "planned": np.where(model.table.n > 0, sure.policy.Q, np.nan),
+            "planned": np.where(model.table.n > 0, policy.Q, np.nan),
             "advantage": advantage,
             "advantage_se": se,
-            "gain": gain,
+            "gain": bounds.facts(issued),
             "circles": int(model.circling.sum()),
-            "withheld": withheld,
+            "withheld": bounds.facts(withheld, enough),
+            "left_out": [total - len(members), total]
+            if self.splits * (total - len(members))
+            else 0,
         }
 
-    @property
-    def _level(self) -> float:
-        """At which level lower ends are compared: with a promise, that of the printed bound."""
-        return self._shared if self.promise else self.risk
-
-    @property
-    def _shared(self) -> float:
-        """The share of the risk that each member of the family has."""
-        return self.risk / len(DOUBTS) / (1 if self.worst is None else 2)
+    def _members(self, gathered: Gathered) -> list[Member]:
+        """What competes on a log; without halves only the iterations from usual practice."""
+        if not self.splits:
+            return [member for member in MEMBERS.values() if member.kind == "sure"]
+        evidence = gathered.evidence
+        if any(not hasattr(learner, "plan") for learner in self.members or ()):
+            needs_rows(
+                gathered.source,
+                "a member that learns from rows",
+                "Learners that plan in a model, as every baseline over labels, take logs in parts.",
+            )
+        extra = own(self.members or (), evidence.states, evidence.actions)
+        return competing(len(evidence.states)) + extra
 
     def _less(self, gathered: Gathered) -> tuple[float, float] | None:
-        """What is taken off for what has not happened yet, as `PlanModel.choose` takes it."""
+        """ln(1/α) and the lowest return there can be, where bounds allow for the unseen."""
         if self.worst is None:
             return None
         outcome = gathered.source.facts.outcome
@@ -382,40 +430,6 @@ class Confident:
                 argument="worst",
             )
         return float(np.log(2 / self.risk)), worst
-
-    def _gain(
-        self,
-        gathered: Gathered,
-        sure: Sure,
-        progress: Callable[[str, float], None] | None,
-        bounded: bool,
-    ) -> dict[str, Any]:
-        """The gain of the whole policy, and the bound that pays for the choice, if any."""
-        assert sure.gain is not None
-        policy, n = sure.policy, gathered.evidence.pair.n
-        se = sure.gain.se_in_groups(gathered.by_group(policy, sure.usual))
-        speaks = np.flatnonzero(policy.choice >= 0)
-        facts: dict[str, Any] = {
-            "estimate": sure.gain.estimate, "se": se, "se_by_visits": sure.gain.se,
-            "df": float(sure.gain.df), "risk": float(self.risk), "doubt": sure.doubt,
-            "cases": int(n[speaks, policy.choice[speaks]].min()), "optimism": None, "halves": 0,
-            "low": None,
-        }  # fmt: skip
-        off, less = 0.0, self._less(gathered)
-        if less is not None:
-            off = less[0] * unseen(policy, sure.usual, n, less[1])
-            facts |= {"worst": less[1], "unseen": off}
-        if self.splits == 0 or not bounded:
-            return facts
-        low = sure.gain.low(self._shared, se=se) - off
-        if self.promise and not low > 0:  # halves can only take more off
-            return {**facts, "low": low}
-        halves = gathered.halves(self, progress)
-        too_high, judged = optimism(halves, self._level, self.keep, less)
-        if not judged and self.promise:  # nobody can say how much too high it is
-            return facts
-        low = sure.gain.low(self._shared, max(too_high or 0.0, 0.0), se) - off
-        return {**facts, "optimism": too_high, "halves": judged, "low": low}
 
     def _one_by_one(self, gathered: Gathered, eligible: Bools) -> dict[str, Any]:
         """Choices whose advantage over usual practice is surely above 0, each by itself."""
@@ -526,9 +540,7 @@ class Gathered:
     @property
     def treated(self) -> Log:
         """The log in memory, with its cut episodes treated."""
-        log = self.counted.how.log(Chunk(needs_rows(self.source, "what was asked for")))
-        assert log is not None  # it was counted
-        return log
+        return self._rows(self.counted.how)
 
     @functools.cached_property
     def noise(self) -> Noise | None:
@@ -553,14 +565,22 @@ class Gathered:
         sums = self.source.reduce(GroupSums(CellsOf(self.counted.how), influence(policy, usual)))
         return np.concatenate([sums[first] for first in sorted(sums)])
 
-    def model(self, cells: Cells, groups: Ints, eligible: Bools) -> PlanModel:
+    def model(
+        self, cells: Cells, groups: Ints, eligible: Bools, how: Counts | None = None
+    ) -> PlanModel:
         """The model of what follows what; groups (S, A): trajectories that contain each pair."""
         facts, gamma = self.source.facts, self.counted.how.gamma
         table = cells.table(facts.n_states, facts.n_actions)
         return PlanModel(
             table, groups, gamma, eligible & (table.n > 0), seed=self.seed,
-            noise=self.noise,
+            noise=self.noise, rows=functools.partial(self._rows, how or self.counted.how),
         )  # fmt: skip
+
+    def _rows(self, how: Counts) -> Log:
+        """The log that was counted so, with its cut episodes treated."""
+        log = how.log(Chunk(needs_rows(self.source, "a member that learns from rows")))
+        assert log is not None  # it was counted
+        return log
 
     def halves(
         self, learner: Confident, progress: Callable[[str, float], None] | None
@@ -585,7 +605,95 @@ class Gathered:
         counted, cells = self.source.reduce(Both(how, CellsOf(how)))
         # As daring as the whole: half as many are enough, and each counts for two.
         eligible = self.eligible(learner, counted.evidence, np.floor(learner.n_min / 2))
-        return self.model(cells, 2 * counted.evidence.pair.n, eligible)
+        return self.model(cells, 2 * counted.evidence.pair.n, eligible, how)
+
+
+@dataclass(frozen=True, eq=False)
+class _Bounds:
+    """Lower ends of what candidates bring, and which of them is issued."""
+
+    learner: Confident
+    gathered: Gathered
+    model: PlanModel
+    less: tuple[float, float] | None
+    kinds: int
+
+    @property
+    def level(self) -> float:
+        """The share of the risk that each kind of members has."""
+        return self.learner.risk / self.kinds / (1 if self.less is None else 2)
+
+    def off(self, one: Candidate) -> float:
+        """What is taken off for what has not happened yet."""
+        if self.less is None:
+            return 0.0
+        n = self.gathered.evidence.pair.n
+        return self.less[0] * unseen(one.policy, self.model.usual, n, self.less[1])
+
+    def unpaid(self, one: Candidate, risk: float) -> float:
+        """The lower end that ignores that it was chosen."""
+        return one.gain.low(risk) - self.off(one)
+
+    def se(self, one: Candidate) -> float:
+        """Its standard error with groups in it."""
+        return one.gain.se_in_groups(self.gathered.by_group(one.policy, self.model.usual))
+
+    def bound(self, one: Candidate) -> float | None:
+        """The bound that pays for the choice; None where nobody could judge."""
+        if one.paid is None:
+            return None
+        quantile = float(stdtrit(one.gain.df, 1 - self.level))
+        return one.paid - quantile * self.se(one) - self.off(one)
+
+    def possible(self, found: Sequence[Candidate]) -> bool:
+        """Whether any bound can be above 0 at all."""
+        return any(self.unpaid(one, self.level) > 0 for one in found)
+
+    def best_unjudged(
+        self, found: Sequence[Candidate], *, always: bool = False
+    ) -> Candidate | None:
+        """The one with the largest lower end that ignores the choice, if that is above 0."""
+        risk = self.level if self.learner.promising else self.learner.risk
+        low = {id(one): self.unpaid(one, risk) for one in found}
+        order = preferred(found, lambda one: low[id(one)], self.learner.keep)
+        return order[0] if order and (always or max(low.values()) > 0) else None
+
+    def promised(self, found: Sequence[Candidate]) -> Candidate | None:
+        """The best judged of those whose bound is above 0."""
+        hopeful = [one for one in found if one.t and self.unpaid(one, self.level) > 0]
+        if self.learner.keep < 1:
+            hopeful = [one for one in hopeful if (self.bound(one) or 0.0) > 0]
+        order = preferred(hopeful, lambda one: one.score, self.learner.keep)
+        return next((one for one in order if (self.bound(one) or 0.0) > 0), None)
+
+    def judged_best(self, found: Sequence[Candidate]) -> Candidate | None:
+        """The best judged of those whose own lower end is above 0 at an easier level."""
+        risk = min(EASIER * self.learner.risk, 0.5)
+        may = [one for one in found if self.unpaid(one, risk) > 0]
+        order = preferred(may, lambda one: one.score, self.learner.keep)
+        return order[0] if order else None
+
+    def facts(self, one: Candidate | None, enough: bool = True) -> dict[str, Any] | None:
+        """What is stated of the gain of a candidate; its bound too, if the state is enough."""
+        if one is None:
+            return None
+        policy, n = one.policy, self.gathered.evidence.pair.n
+        speaks = np.flatnonzero(policy.choice >= 0)
+        facts: dict[str, Any] = {
+            "estimate": one.gain.estimate, "se": self.se(one), "se_by_visits": one.gain.se,
+            "df": float(one.gain.df), "risk": float(self.learner.risk), "member": one.member.name,
+            "cases": int(n[speaks, policy.choice[speaks]].min()), "optimism": one.optimism,
+            "brought": float(np.mean(one.brought)) if one.brought else None, "halves": len(one.t),
+            "low": None,
+        }  # fmt: skip
+        if self.less is not None:
+            facts |= {"worst": self.less[1], "unseen": self.off(one)}
+        if not self.learner.splits or not enough:
+            return facts
+        low = self.bound(one)
+        if low is None and not (self.learner.promising and one.brought):  # nothing is taken off
+            low = one.gain.low(self.level, 0.0, facts["se"]) - self.off(one)
+        return {**facts, "low": low}
 
 
 def _chosen(choice: NDArray[np.int32], shape: tuple[int, int]) -> Bools:

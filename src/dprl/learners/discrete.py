@@ -38,8 +38,7 @@ from dprl.evidence.decision_points import allowed, best_choice, enough
 from dprl.evidence.propensity import warn_of_choosing
 from dprl.evidence.sites.evidence import SiteEvidence
 from dprl.logs.log import Log
-from dprl.logs.parts import LogInParts, on_cluster
-from dprl.logs.source import Share, Source, as_source, check_settings, stage
+from dprl.logs.source import LogInParts, Share, Source, as_source, check_settings, on_cluster, stage
 from dprl.planning.iteration import Plan, policy_iteration
 from dprl.planning.luck import luck_of
 from dprl.planning.semi_mdp import SemiMDP, build_semi_mdp

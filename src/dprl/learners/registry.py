@@ -245,6 +245,7 @@ for _own in (
         labels="dprl.learners.confident:Confident",
         about="suggests only what is surely better, and says how sure (labels only; it plans in a "
         "model, so the state must tell enough)",
+        not_offered=("members",),
         no_radius="A radius is for features; the learner confident takes labels.",
     ),
     Entry(

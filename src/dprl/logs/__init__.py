@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from dprl.logs._io import write as write
     from dprl.logs.checking.findings import CheckResult as CheckResult
     from dprl.logs.log import Log as Log
-    from dprl.logs.parts import LogInParts as LogInParts
     from dprl.logs.reading.episode_sets import from_d3rlpy as from_d3rlpy
     from dprl.logs.reading.episode_sets import from_minari as from_minari
     from dprl.logs.reading.scan import scan as scan
+    from dprl.logs.source import LogInParts as LogInParts
 
 __getattr__, __dir__, __all__ = attach(__name__)

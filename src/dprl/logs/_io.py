@@ -20,7 +20,6 @@ from dprl.logs.encoding.categories import row_labels
 from dprl.logs.encoding.doses import several_actions
 from dprl.logs.encoding.gaps import Missing
 from dprl.logs.log import Label, Log
-from dprl.logs.parts import LogInParts
 from dprl.logs.reading.also import AlsoNames
 from dprl.logs.reading.assemble import build, examine
 from dprl.logs.reading.columns import MISSING_WORDS, tidy_labels
@@ -30,6 +29,7 @@ from dprl.logs.reading.frames import columns_of, frame_columns, quoted
 from dprl.logs.reading.options import OPTIONS, Reading, documented, documented_arrays
 from dprl.logs.reading.times import written
 from dprl.logs.roles import NAMES, by_role
+from dprl.logs.source import LogInParts
 
 # --- What a log holds, as a file can hold it: labels that would change in a CSV file are refused
 

@@ -474,7 +474,7 @@ class Advantages:
         prior: float64 (S,), σ0².
         A: CSR (S, S), γ P_π.
         M: float64 (S, S), (I - γ P_π)^-1; None where there are more than `DENSE` states.
-        drawn: Draws of the errors of V; None otherwise.
+        drawn: Draws of the errors of V; None otherwise. Both None: no errors can be asked for.
     """
 
     table: Transitions
@@ -500,6 +500,8 @@ class Advantages:
         choice: Ints,
         noise: Noise | None = None,
         before: Advantages | None = None,
+        *,
+        errors: bool = True,
     ) -> Advantages:
         """Evaluate a choice.
 
@@ -512,6 +514,8 @@ class Advantages:
             noise: The draws to use; None computes the inverse.
             before: A policy that may differ little: its inverse is updated, or its draws begun
                 from. Default None.
+            errors: Whether `errors` will be asked: else neither inverse nor draws are made. Default
+                True.
         """
         b = table.b
         pi = policy_matrix(b, choice)
@@ -519,7 +523,7 @@ class Advantages:
         Rpi = (pi * R.reshape(pi.shape)).sum(axis=1)
         M = None
         check_ending(A)
-        if noise is None:
+        if noise is None and errors:
             M = _inverse(A, before)
             V = M @ Rpi
             V = V + M @ (Rpi + A @ V - V)
@@ -536,7 +540,7 @@ class Advantages:
         of_b[choice >= 0] = 0.0
         v = (pi**2 * e).sum(axis=1) + of_b
         drawn = None
-        if noise is not None:
+        if noise is not None and errors:
             like = None if before is None else before.drawn
             drawn = Drawn.of(noise, A, pi, e, of_b, v, like)
         return cls(table, gamma, choice, pi, V, Q, e, v, prior, A, M, drawn)
@@ -661,7 +665,7 @@ def check_ending(A: sparse.csr_array) -> None:
 # it does not; the start distribution adds Var(V^π - V^b)/episodes. Degrees of freedom by
 # Satterthwaite, at most those of the pair among the changes that most trajectories stand behind.
 #
-# It pays nothing for having chosen the policy: see `dprl.planning.sure_iteration`.
+# It pays nothing for having chosen the policy: see `dprl.learners.family`.
 
 
 @dataclass(frozen=True)

@@ -234,6 +234,39 @@ def best_choices(mdp: FiniteMDP, allowed: Bools, floor: float = 0.0) -> tuple[In
     return action[rows], plan.V, mdp.action_values(plan.V)
 
 
+def best_or_floor(
+    mdp: FiniteMDP, R: Floats, allowed: Bools, floor: float, V: Floats
+) -> tuple[Ints, Floats]:
+    """The best plan among allowed pairs where every state may also end and be worth `floor`.
+
+        V(s) = max( floor, max over allowed a of R(s,a) + γ ∑_s' P(s'|s,a) V(s') )
+
+    Without discount it is begun with a policy that ends, so that it never circles in vain.
+
+    Args:
+        mdp: The problem.
+        R: float64 (S, A), rewards in place of its own.
+        allowed: bool (S, A).
+        floor: What ending is worth.
+        V: float64 (S,), values to begin with.
+
+    Returns:
+        choice (S,), -1 where ending is best, the lowest action of equals; V (S,).
+    """
+    S, A = allowed.shape
+    state, column = np.nonzero(np.column_stack((np.ones(S, bool), allowed)))
+    action = column - 1
+    D = mdp.P[state * A + np.maximum(action, 0)]
+    D.data *= np.repeat(np.where(action < 0, 0.0, mdp.gamma), np.diff(D.indptr))
+    worth = np.where(action < 0, floor, R[state, action])
+    pairs = _Pairs(np.concatenate(([0], np.cumsum(1 + allowed.sum(axis=1)))), worth, D)
+    start = best_rows(look_ahead(pairs, V), pairs.first)
+    if mdp.gamma == 1:
+        start, _ = _able_to_end(pairs, start)
+    plan = _plan(pairs, start, "Use a smaller gamma.")
+    return action[plan.rows], plan.V
+
+
 def _lowest_of_equals(pairs: Rows, plan: Plan) -> Ints:
     """The lowest row of each place within the margin of its best, (n,)."""
     begin, count = pairs.first[:-1], np.diff(pairs.first)

@@ -1,58 +1,33 @@
-r"""Policy iteration among actions that are surely better, and the policy that is surest as a whole.
+r"""Policy iteration among actions that are surely better, and what a policy is worth in a model.
 
-For one doubt ε: start from usual practice; in every state switch to the action with the largest
+For one doubt ε: start from a policy (usual practice, or always the usual action); in every state
+switch to the action with the largest
 
     Δ(s,a) - t_{1 - ε/K(s), m - 1} · se(s,a)
 
 where that is above 0 (Δ and se against the policy so far, `dprl.planning.advantages`; m the
 trajectories that contain the pair, K(s) the eligible actions less one); repeat until nothing moves.
-Every switch has Δ > 0 in the model, so values only rise and it ends.
+Every switch has Δ > 0 in the model, so values only rise and it ends. For ε in `DOUBTS` this is a
+family from daring to timid (`dprl.learners.family` has it among its members).
 
-For ε in `DOUBTS` this is a family from daring to timid. Chosen is the member with the largest lower
-end of *its own gain*; none above 0 means DEFER everywhere. (With `keep` below 1: the most timid
-member that keeps this share of the largest lower end, which makes fewer changes.)
+**Judging a policy that another log chose.** An action that this log never saw counts as usual
+practice, not as worth nothing. With `kappa` visits' worth of doubt every suggestion counts so in
+part: its pair's model is moved towards what usual practice meets in the state,
 
-**A bound that pays for the choice.** That lower end does not know that the policy was chosen
-because it looks good. So the groups are divided in two halves, the whole choice is made on one, and
-its estimate there is compared with what the other half says of the same policy:
+    P_κ(s,a) = w P̂(s,a) + (1 - w) P̂_b(s),     w = n(s,a) / (n(s,a) + κ),     R_κ alike
 
-    t = (estimate of the choosing half - estimate of the other half) / se of the choosing half
+which is the policy that follows a suggestion with probability w. A few visits that happened to go
+well, or not to end, then do not decide.
 
-The mean of t over `splits` divisions (both ways) is how many standard errors an estimate of this
-learner is too high on this log; where it is positive it is taken off, and the level is shared by
-the seven members of the family:
-
-    bound = estimate - max(mean t, 0) · se - t_{1 - risk/7, df} · se_g
-
-se_g has groups in it: se_g² = se² + max(0, G/(G - 1) ∑_g (∑_{i in g} IF_i)² - ∑_i IF_i²), IF_i what
-a visit i adds to the estimate to first order. Episodes of one patient are one group, not many.
-
-A half must choose as daringly as the whole log does, or it finds too little optimism. So a half
-counts each trajectory twice where it asks how many stand behind a pair (degrees of freedom, and
-n_min / 2 of its own are enough), compares lower ends at the level of the whole, and chooses the
-largest although it is not above 0.
-
-**What has not happened yet.** A catastrophe with chance q at a suggestion is unseen in its m cases
-with chance (1 - q)^m. If it was seen at none, ∑ m q <= ln(1/α) but for chance α, and it costs at
-most
-
-    ln(1/α) · max_s w(s) (1 - b(a|s)) (Q^b(s,a) - worst) / m(s,a)
-
-`worst` being the lowest return there can be (w(s): how often s is met). With
-`worst` half of the risk is α and this is taken off; without it nothing can be said.
-
-An action that the other half never saw counts there as usual practice, not as worth nothing.
 Without discount a policy may circle for ever in a model. Where its own choice does, a state defers;
-a half in which the other's choice circles at a profit is not asked: it would cancel everything that
-the others say.
-Large-sample, and measured (`dprl reproduce confident`), not proved.
+where another's choice circles at a profit there is no judgement.
 """
 
 from __future__ import annotations
 
 # Apart: an algorithm of its own.
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable
 
 import numpy as np
 from scipy import sparse
@@ -61,44 +36,23 @@ from scipy.special import stdtrit
 from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.linear import leaks, solve
 from dprl.errors import PlanError
+from dprl.logs.log import Log
 from dprl.planning.advantages import (
     DENSE,
     Advantages,
-    Gain,
     Noise,
-    gain,
     moves,
     policy_matrix,
-    unseen,
 )
+from dprl.planning.finite_mdp import FiniteMDP
 from dprl.planning.iteration import BETTER, iterate
-from dprl.planning.model import Transitions
+from dprl.planning.model import Model, Transitions
 
 DOUBTS = (0.5, 0.35, 0.25, 0.16, 0.1, 0.05, 0.01)
 """ε of the members of the family, the most daring first."""
 
-
-@dataclass(frozen=True, eq=False)
-class Sure:
-    """The policy that was chosen from the family.
-
-    Attributes:
-        policy: The policy, evaluated; it defers everywhere if none was sure.
-        usual: Usual practice, evaluated in the same model.
-        gain: Its estimated gain; None where it defers everywhere.
-        doubt: ε of the chosen member; None where it defers everywhere.
-        rounds: Rounds of policy iteration of all members together.
-        solved: Standard errors that were computed, of all that were asked for.
-        asked: The number that were asked for.
-    """
-
-    policy: Advantages
-    usual: Advantages
-    gain: Gain | None
-    doubt: float | None
-    rounds: int
-    solved: int
-    asked: int
+SMALL = 250_000
+"""The largest table (S, A, S) that is kept as it is, to judge many policies in."""
 
 
 class PlanModel:
@@ -113,6 +67,7 @@ class PlanModel:
         skip: Whether pairs that cannot pass are left out; the answer is the same.
         dense: The most states for which the inverse is computed.
         noise: The draws; models of the same states may share them. Default None: drawn if needed.
+        rows: The log behind it, for learners that ask for rows. Default None: there is none.
     """
 
     def __init__(
@@ -126,7 +81,9 @@ class PlanModel:
         skip: bool = True,
         dense: int = DENSE,
         noise: Noise | None = None,
+        rows: Callable[[], Log] | None = None,
     ) -> None:
+        self.rows = rows
         self.table, self.groups, self.gamma, self.eligible = table, groups, gamma, eligible
         self.skip = skip
         S, A = table.n.shape
@@ -135,9 +92,47 @@ class PlanModel:
         self.usual = self.evaluate(np.full(S, -1, np.int64))
         self.circling = np.zeros(S, bool)  # states whose suggestion never came to an end
 
-    def evaluate(self, choice: Ints, before: Advantages | None = None) -> Advantages:
-        """The policy of a choice (S,), evaluated; `before` is one that differs little."""
-        return Advantages.of(self.table, self._P, self._R, self.gamma, choice, self.noise, before)
+    @functools.cached_property
+    def mdp(self) -> Model:
+        """The same as an MDP with numbers for names, in which every baseline plans."""
+        S, A = self.table.n.shape
+        R = self._R.reshape(S, A)
+        start = self.table.start / self.table.start.sum()
+        mdp = FiniteMDP(
+            "maximum likelihood", tuple(range(S)), tuple(range(A)), self._P, R, R, start,
+            self.table.b, self.gamma,
+        )  # fmt: skip
+        return Model(mdp, self.table.n)
+
+    def evaluate(
+        self, choice: Ints, before: Advantages | None = None, *, errors: bool = True
+    ) -> Advantages:
+        """The policy of a choice (S,), evaluated; `before` is one that differs little.
+
+        errors: Whether the errors of its advantages will be asked for; without them it costs less.
+        """
+        return Advantages.of(
+            self.table, self._P, self._R, self.gamma, choice, self.noise, before, errors=errors
+        )
+
+    def admitted(self, choice: Ints) -> Ints:
+        """A choice that somebody made, as a policy may issue it; where it may not, it defers.
+
+        An action must be eligible, and not the only one there is; and (without discount) the policy
+        must come to an end.
+        """
+        n, at = self.table.n, np.arange(len(choice))
+        taken = np.maximum(choice, 0)
+        may = self.eligible[at, taken] & (n[at, taken] < n.sum(axis=1))
+        choice = np.where((choice >= 0) & may, choice, -1).astype(np.int64)
+        while self.gamma == 1 and (stuck := ~leaks(self._moves(self._mixed(choice)))).any():
+            choice[stuck] = -1
+        return choice
+
+    @functools.cached_property
+    def habit(self) -> Advantages:
+        """Always the usual action, the first of equals, where it may be suggested; evaluated."""
+        return self.evaluate(self.admitted(self.table.n.argmax(axis=1)))
 
     def kappa(self, doubt: float) -> Floats:
         """float64 (S, A): how many standard errors a pair must be above 0; infinite if barred."""
@@ -145,8 +140,12 @@ class PlanModel:
         df = np.maximum(self.groups - 1, 1)
         return np.where(self.eligible, np.maximum(stdtrit(df, 1 - doubt / K), 0.0), np.inf)
 
-    def iterate(self, doubt: float) -> tuple[Advantages, int, int, int]:
+    def iterate(
+        self, doubt: float, start: Advantages | None = None
+    ) -> tuple[Advantages, int, int, int]:
         """The settled policy of one doubt; rounds, errors computed and errors asked for.
+
+        start: Where it begins. Default None: usual practice.
 
         Where without discount a policy circles for ever, its states are barred (`circling`) and it
         is begun again: usual practice comes to an end.
@@ -154,16 +153,15 @@ class PlanModel:
         kappa = self.kappa(doubt)
         while True:
             try:
-                return self._settled(kappa)
+                return self._settled(kappa, self.usual if start is None else start)
             except PlanError as error:
                 if not error.stuck:
                     raise
                 self.circling[error.stuck] = True
                 kappa[error.stuck] = np.inf
 
-    def _settled(self, kappa: Floats) -> tuple[Advantages, int, int, int]:
+    def _settled(self, kappa: Floats, here: Advantages) -> tuple[Advantages, int, int, int]:
         """The policy at which iteration settles, with bars (S, A); and the rest of `iterate`."""
-        here = self.usual
         states = np.arange(len(here.V))
         solved = asked = 0
 
@@ -191,102 +189,57 @@ class PlanModel:
         settled = iterate(here.choice, evaluate, lower_ends, surest, "Use a smaller gamma.")
         return settled[1], settled[3], solved, asked
 
-    def choose(
-        self,
-        risk: float,
-        keep: float = 1.0,
-        progress: Callable[[str, float], None] | None = None,
-        *,
-        less: tuple[float, float] | None = None,
-        always: bool = False,
-    ) -> Sure:
-        """The member of the family with the largest lower end of its own gain.
-
-        Args:
-            risk: The lower ends are at level 1 - risk.
-            keep: Below 1 the most timid member whose lower end is at least that share of the
-                largest. Default 1.
-            progress: Called with the name of the stage and the share of it that is done.
-            less: ln(1/α) and the lowest return there can be, where lower ends allow for what has
-                not happened yet. Default None: they do not.
-            always: Whether a member is chosen although no lower end is above 0. Default False.
-        """
-        members: list[tuple[float, Advantages, Gain, float]] = []
-        seen = set()
-        rounds = solved = asked = 0
-        for i, doubt in enumerate(DOUBTS):
-            if progress is not None:
-                progress("asking how sure", i / len(DOUBTS))
-            here, *used = self.iterate(doubt)
-            rounds, solved, asked = rounds + used[0], solved + used[1], asked + used[2]
-            key = here.choice.tobytes()
-            if key in seen or not (here.choice >= 0).any():
-                continue
-            seen.add(key)
-            estimate = gain(here, self.usual, self.groups)
-            low = estimate.low(risk)
-            if less is not None:
-                low -= less[0] * unseen(here, self.usual, self.groups, less[1])
-            members.append((low, here, estimate, doubt))
-        best = max((low for low, *_ in members), default=0.0)
-        if not members or not (best > 0 or always):
-            return Sure(self.usual, self.usual, None, None, rounds, solved, asked)
-        enough = [member for member in members if member[0] >= min(keep * best, best)]
-        _, policy, estimate, doubt = enough[0] if keep == 1 else enough[-1]
-        return Sure(policy, self.usual, estimate, doubt, rounds, solved, asked)
-
-    def value(self, choice: Ints) -> float:
+    def value(self, choice: Ints, kappa: float = 0.0) -> float:
         """ρ of a choice in this model; circling for ever is worth what it earns before."""
-        A, R = self._chain(choice, 1 - 1e-9)
-        dense = self.noise is None
-        V = np.linalg.solve(np.eye(len(R)) - A.toarray(), R) if dense else solve(A, R)
+        pi = self._mixed(choice, kappa)
+        R = (pi * self._R.reshape(pi.shape)).sum(axis=1)
+        less = 1 - 1e-9
+        if self._dense is not None:
+            A = np.einsum("sa,sat->st", pi, self._dense)
+            V = np.linalg.solve(np.eye(len(R)) - self.gamma * less * A, R)
+        elif self.noise is None:
+            V = np.linalg.solve(np.eye(len(R)) - self._moves(pi, less).toarray(), R)
+        else:
+            V = solve(self._moves(pi, less), R)
         return float(self.table.start @ V) / float(self.table.start.sum())
 
-    def brings(self, choice: Ints) -> float | None:
+    def brings(self, choice: Ints, kappa: float = 0.0) -> float | None:
         """What a choice brings over usual practice in this model.
 
         An action that was never seen in a state counts as usual practice there: this log says
         nothing about it. None where the choice circles at a profit: that has no value.
+
+        kappa: With how many visits' worth of usual practice every suggestion is mixed.
         """
         seen = self.table.n[np.arange(len(choice)), np.maximum(choice, 0)] > 0
         choice = np.where(seen, choice, -1)
-        difference = self.value(choice) - self.value(np.full(len(choice), -1, np.int64))
-        A, R = self._chain(choice)
-        circles = bool(R[~leaks(A)].any())
-        return None if circles and difference > 0 else difference
-
-    def _chain(self, choice: Ints, share: float = 1.0) -> tuple[sparse.csr_array, Floats]:
-        """What follows what under a choice, CSR (S, S) discounted by γ · share; rewards (S,)."""
-        pi = policy_matrix(self.table.b, choice)
+        difference = self.value(choice, kappa) - self._practice
+        if self.gamma < 1 or difference <= 0:
+            return difference
+        pi = self._mixed(choice, kappa)
         R = (pi * self._R.reshape(pi.shape)).sum(axis=1)
-        return moves(self._P, pi, self.gamma * share), R
+        return None if R[~leaks(self._moves(pi))].any() else difference
 
+    @functools.cached_property
+    def _practice(self) -> float:
+        """ρ of usual practice."""
+        return self.value(np.full(len(self.usual.V), -1, np.int64))
 
-def optimism(
-    halves: Iterator[tuple[PlanModel, PlanModel]],
-    risk: float,
-    keep: float = 1.0,
-    less: tuple[float, float] | None = None,
-) -> tuple[float | None, int]:
-    """How many standard errors an estimate of the chosen policy is too high, and from how many.
+    @functools.cached_property
+    def _dense(self) -> Floats | None:
+        """P as float64 (S, A, S), where that is small."""
+        S, A = self.table.n.shape
+        return self._P.toarray().reshape(S, A, S) if S * A * S <= SMALL else None
 
-    Args:
-        halves: The two halves of each division of the groups.
-        risk: At which level lower ends are compared, as on the whole log.
-        keep: The learner's share of the largest lower end.
-        less: As in `PlanModel.choose`.
+    def _mixed(self, choice: Ints, kappa: float = 0.0) -> Floats:
+        """π (S, A) of a choice, its suggestions followed with probability n / (n + kappa)."""
+        pi = policy_matrix(self.table.b, choice)
+        if not kappa:
+            return pi
+        n = self.table.n[np.arange(len(choice)), np.maximum(choice, 0)]
+        w = np.where(choice >= 0, n / (n + kappa), 1.0)[:, None]
+        return w * pi + (1 - w) * self.table.b
 
-    Returns:
-        The mean of t; None where no half chose anything that the other could judge. And the number
-        of halves that did.
-    """
-    t = []
-    for one, other in halves:
-        for chooser, judge in ((one, other), (other, one)):
-            sure = chooser.choose(risk, keep, less=less, always=True)
-            if sure.gain is None or not sure.gain.se > 0:
-                continue
-            judged = judge.brings(sure.policy.choice)
-            if judged is not None:
-                t.append((sure.gain.estimate - judged) / sure.gain.se)
-    return (float(np.mean(t)) if t else None), len(t)
+    def _moves(self, pi: Floats, share: float = 1.0) -> sparse.csr_array:
+        """What follows what under π, CSR (S, S), discounted by γ · share."""
+        return moves(self._P, pi, self.gamma * share)

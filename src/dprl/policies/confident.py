@@ -46,7 +46,14 @@ NOTHING = (
         "that it was chosen, is above 0."
     ),
 )
-"""What is said of a policy without a promise."""
+"""What is said of a policy without a promise that no halves have chosen."""
+NOT_PROMISED = (
+    say(
+        "Nothing is promised: it was issued because it did best on halves of the log that had not "
+        "chosen it."
+    ),
+)
+"""What is said of a policy without a promise that was chosen by halves."""
 ONE_BY_ONE = say(
     "Each suggestion was compared with usual practice by itself; nothing is promised of the policy "
     "as a whole."
@@ -83,9 +90,11 @@ class ConfidentPolicy(TablePolicy):
         advantage_se: float64 (S, A), the standard error of `advantage`.
         gain: What the whole policy brings over usual practice: "estimate", "se" (with groups in it;
             "se_by_visits" as if visits were independent), "df", "risk", "low" (the bound that pays
-            for the choice; None where none was asked for), "doubt" (ε of the chosen member of the
-            family), "optimism", "halves" (how many it is the mean of) and "cases" (trajectories
-            behind its rarest suggestion); with `worst` that and "unseen", what is taken off for it.
+            for the choice; None where none was asked for), "member" (which candidate it is; files
+            of older versions have "doubt"), "optimism" (how many standard errors too high such
+            estimates were on halves), "brought" (what the choice of one half brought in the other,
+            on average), "halves" (how many they are means of) and "cases" (trajectories behind its
+            rarest suggestion); with `worst` that and "unseen", what is taken off for it.
             None where it defers everywhere, and where the evidence gives no gain; what was not
             issued is in provenance["withheld"].
         avoid: None: it says what to take, never what to avoid. Default None.
@@ -144,7 +153,21 @@ class ConfidentPolicy(TablePolicy):
     def stated(self) -> tuple[str, ...]:
         """What its learner states about it: its gain, what that assumes, what was checked."""
         assumed = ASSUMES[self.parameters["evidence"]], *self.conditions
-        return (*self._gain_words(), *assumed, *self._check_words())
+        return (*self._gain_words(), *self._left_out(), *assumed, *self._check_words())
+
+    def _left_out(self) -> tuple[str, ...]:
+        """Which candidates did not compete, because there were too many states."""
+        out = self.provenance.get("left_out")
+        if not out:
+            return ()
+        n, total = out
+        words = say(
+            "With so many states {n:,} of {total:,} candidates were left out: those that cost "
+            "most.",
+            n=n,
+            total=total,
+        )
+        return (words,)
 
     def _gain_words(self) -> tuple[str, ...]:
         promise = self.parameters.get("promise")  # None in files of 0.2.0
@@ -184,7 +207,9 @@ class ConfidentPolicy(TablePolicy):
                 words=words,
                 sure=sure,
             )
-        return (told,) if promise is not False else (told, *NOTHING)
+        if promise is not False:
+            return (told,)
+        return (told, *(NOT_PROMISED if "member" in self.gain else NOTHING))
 
     def _brings(self, gain: Mapping[str, Any]) -> str:
         """What the model says that a policy brings."""

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from dprl_studies.atari.collecting import Collection as Collection
     from dprl_studies.atari.collecting import Frames as Frames
     from dprl_studies.atari.collecting import collect as collect
-    from dprl_studies.atari.controls import MostFrequent as MostFrequent
-    from dprl_studies.atari.controls import choose_radius as choose_radius
     from dprl_studies.atari.dqn import DQN as DQN
     from dprl_studies.atari.dqn import train_dqn as train_dqn
     from dprl_studies.atari.encoding import Encoder as Encoder
+    from dprl_studies.atari.encoding import MostFrequent as MostFrequent
+    from dprl_studies.atari.encoding import choose_radius as choose_radius
     from dprl_studies.atari.encoding import compare_objectives as compare_objectives
     from dprl_studies.atari.encoding import encode as encode
     from dprl_studies.atari.games import GAMES as GAMES

@@ -46,8 +46,14 @@ from dprl_studies.atari import collecting, encoding, playing
 from dprl_studies.atari import games as arcade
 from dprl_studies.atari import networks as nets
 from dprl_studies.atari.collecting import Collection, collect
-from dprl_studies.atari.controls import MostFrequent, choose_radius, never_speaks
-from dprl_studies.atari.encoding import Encoder, encode, parts_of_games
+from dprl_studies.atari.encoding import (
+    Encoder,
+    MostFrequent,
+    choose_radius,
+    encode,
+    never_speaks,
+    parts_of_games,
+)
 from dprl_studies.atari.games import GAMES, LONGEST, Games, first_seed, optional
 from dprl_studies.atari.networks import QNetwork, read_arrays, write_arrays
 from dprl_studies.atari.playing import Judge, Mixture, Player, Represented, Track, silent

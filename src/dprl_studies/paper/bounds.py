@@ -95,6 +95,17 @@ def summary(rows: Rows) -> Table:
     )
 
 
+def brief(table: Table) -> Table:
+    """Medians only: one row per problem, number of states and bound, one column per n_min."""
+    cells = {(r["problem"], r["states"], r["bound"], r["n_min"]): r["median"] for r in table}
+    lines = [
+        {"problem": problem, "states": states, "bound": bound,
+         **{f"n_min = {n}": cells.get((problem, states, bound, n), np.nan) for n in N_MIN}}
+        for problem, states, bound in dict.fromkeys(key[:3] for key in cells)
+    ]  # fmt: skip
+    return table_of(lines, table.caption, table.note)
+
+
 def figure(rows: Rows) -> Any:
     """One panel per n_min: the guaranteed loss against the number of states, on a log scale."""
     table = summary(rows)
@@ -116,5 +127,5 @@ def figure(rows: Rows) -> Any:
 
 EXPERIMENT = Experiment(
     "bounds", "Which of the published guarantees says anything at all?",
-    settings, run, summary, figure,
+    settings, run, summary, figure, brief,
 )  # fmt: skip

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -346,6 +347,9 @@ FEW = 5
 MOST = 8
 """The most lines of contestants in one panel."""
 
+ACROSS = 5
+"""Small panels side by side."""
+
 
 def made_of(rows: Rows) -> str:
     """What the numbers of a contest are made of: logs, seeds and intervals, in words.
@@ -476,7 +480,7 @@ def families(names: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def multiples(figure: Any, table: Table, problem: str, columns: int = 5) -> None:
+def multiples(figure: Any, table: Table, problem: str, columns: int = ACROSS) -> None:
     """Small panels of CVaR 5 % against the log's size: every contestant, one panel per family.
 
     Args:
@@ -510,7 +514,7 @@ def multiples(figure: Any, table: Table, problem: str, columns: int = 5) -> None
         axis.tick_params(labelsize=6)
         lines = axis.get_lines()[: len(names)]
         said = [", ".join(p for p in n.split(", ") if p not in family.split(", ")) for n in names]
-        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.1), "ncols": 2}
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": 2}
         axis.legend(lines, said, fontsize=5.5, labelspacing=0.2, handlelength=3, **below)
     figure.suptitle("CVaR 5 % of all contestants, by family", fontsize=8.5)
 
@@ -542,9 +546,11 @@ def against_n(rows: Rows, summary: Callable[[Rows], Table], titles: Mapping[str,
     table = summary(rows)
     names = leading(table)
     shown = [problem for problem in titles if problem in table["problem"]]
-    figure = plot.blank(12, 8.9 * len(shown))
-    figure.supxlabel(f"{CHOSEN} Bands: {made_of(rows)}", fontsize=8)
-    heights = [3.8, 4.9] * len(shown)
+    groups = families(list(dict.fromkeys(table["contestant"]))).values()
+    panels = sum(len(group) > 1 for group in groups) + any(len(group) == 1 for group in groups)
+    heights = [3.8, 0.4 + 2.2 * math.ceil(panels / ACROSS)] * len(shown)
+    figure = plot.blank(12, sum(heights))
+    figure.supxlabel(textwrap.fill(f"{CHOSEN} Bands: {made_of(rows)}", 170), fontsize=8)
     parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)
     for i, problem in enumerate(shown):
         axes = parts[2 * i, 0].subplots(1, 2)
@@ -562,11 +568,14 @@ def _tasks(
     quick: bool, seed: int, *, grids: Sequence[str], sizes: Sequence[Sequence[int]],
     datasets: Sequence[int], block: int,
 ) -> list[Setting]:  # fmt: skip
-    """One task per problem, log size and block of data sets; a part of them is of all sizes."""
+    """One task per problem, log size and block of data sets; a part of them is of all sizes.
+
+    `quick` takes the first problem alone: a table that fits on a screen.
+    """
     bases: list[Setting] = [{"grid": grid} for grid in grids] if len(grids) > 1 else [{}]
     tasks = [
         task
-        for base in bases
+        for base in (bases[:1] if quick else bases)
         for n in sizes[quick]
         for task in blocks({**base, "n": n}, datasets[quick], seed, block)
     ]

@@ -122,14 +122,20 @@ def test_act_keeps_the_table_and_its_order(run, fitted):
 
 
 def test_no_action_can_be_taken_for_a_deferral(run, fitted):
-    code, _, err = run("act", "policy.dprl", "--defer", "old", stdin="stage\nmild\n")
-    assert (code, "--defer 'old' is an action of the policy" in err) == (1, True)
+    for word in ("old", "not old"):
+        code, _, err = run("act", "policy.dprl", "--defer", word, stdin="stage\nmild\n")
+        assert (code, f"--defer {word!r} names an action of the policy" in err) == (1, True)
     given = {"episode": [1, 2], "state": [0, 0], "reward": [0.0, 1.0]}
     for name in ("DEFER", " DEFER"):
         with pytest.raises(
             dprl.LogError, match="which is what a policy says where it names no action"
         ):
             dprl.from_arrays(**given, action=["wait", name])
+    for more in ({"available": [["a", "b", "DEFER"]] * 2}, {"actions": ["a", "b", "DEFER"]}):
+        with pytest.raises(dprl.LogError, match="where it names no action"):
+            dprl.from_arrays(**given, action=["a", "b"], **more)
+    with pytest.raises(dprl.LogError, match="what not to do"):
+        dprl.from_arrays(**given, action=["a", "b"], actions=["a", "b", "not a"])
     with pytest.raises(dprl.PolicyError, match="none of them 'DEFER'"):
         dprl.CallablePolicy(lambda x: ["wait"] * len(x), actions=["wait", "DEFER"])
     with pytest.raises(dprl.ParameterError, match="no action can be called 'DEFER'"):

@@ -17,7 +17,7 @@ from dprl.apps.reports.changes import describe_changes
 from dprl.apps.review.app import review_app
 from dprl.apps.review.verdicts import Verdicts
 from dprl.apps.serve.answers import Answers
-from dprl.apps.serve.openapi import description
+from dprl.apps.serve.served import description
 
 TOKEN = "a-token-nobody-guesses"
 COLUMNS = {"episode": "stay", "state": "x_*", "action": "drug", "reward": "score"}

@@ -79,9 +79,9 @@ def through(run, tmp_path, train, test, columns, settings):
     test.to_csv(tmp_path / "test.csv", index=False)
     printed = {}
     for name, command in {
-        "check": ("check", "train.csv", *columns),
+        "check": ("check", "train.csv", *columns, "--details"),
         "fit": ("fit", "train.csv", *columns, *settings, "--out", "policy.dprl"),
-        "evaluate": ("evaluate", "policy.dprl", "test.csv", "--draws", "50"),
+        "evaluate": ("evaluate", "policy.dprl", "test.csv", "--draws", "50", "--details"),
         "report": ("report", "policy.dprl", "test.csv", "--draws", "50", "--out", "report.html"),
     }.items():
         code, out, err = run(*command)

@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import json
 import re
-import sys
 import threading
 from dataclasses import replace
 
@@ -362,17 +361,7 @@ def numbers(client):
     return result
 
 
-@pytest.fixture(params=["by prometheus-client", "by hand"])
-def renderer(request, monkeypatch):
-    if request.param == "by hand":
-        monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    else:
-        pytest.importorskip(
-            "prometheus_client", reason="prometheus-client is not installed (dprl[serve])"
-        )
-
-
-def test_metrics_count_what_happened(renderer):
+def test_metrics_count_what_happened():
     log = to_log([[("s", "b", 1.0)]] * 3 + [[("s", "a", 0.0)]] * 4 + [[("t", "a", 0.0)]])
     policy = dprl.DPRLDiscrete(n_min=2, gamma=1.0).fit(log)
     with TestClient(serve_app(policy, token=None), base_url="http://127.0.0.1:9") as client:

@@ -11,8 +11,7 @@ import pytest
 import dprl
 from dprl.apps.cli.policies import answer
 from dprl.apps.serve.answers import Answers, StateError
-from dprl.apps.serve.openapi import description
-from dprl.apps.serve.served import Served
+from dprl.apps.serve.served import Served, description
 from dprl.logs.encoding.encoder import filled
 
 pytestmark = pytest.mark.filterwarnings("ignore::dprl.MissingWarning")

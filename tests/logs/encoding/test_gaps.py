@@ -11,7 +11,7 @@ from slow_encoding import FAR, encoded, joined, learned
 
 import dprl
 from dprl.apps.serve.answers import Answers, StateError
-from dprl.apps.serve.openapi import description
+from dprl.apps.serve.served import description
 from dprl.logs.encoding.encoder import encoded_like, filled
 from dprl.logs.encoding.gaps import median
 

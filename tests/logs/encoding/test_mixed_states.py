@@ -7,7 +7,7 @@ import pytest
 
 import dprl
 from dprl.apps.serve.answers import Answers, StateError
-from dprl.apps.serve.openapi import description
+from dprl.apps.serve.served import description
 from dprl.logs.encoding.encoder import FAR
 
 COLUMNS = ["--episode", "id", "--action", "drug", "--reward", "score"]

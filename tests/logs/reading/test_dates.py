@@ -13,7 +13,7 @@ import pytest
 
 import dprl
 from dprl.apps.serve.answers import Answers, StateError
-from dprl.apps.serve.openapi import description
+from dprl.apps.serve.served import description
 from dprl.logs.encoding.encoder import encoded_like, filled
 from dprl.logs.reading.dates import check_dates, on_day
 

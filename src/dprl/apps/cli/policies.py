@@ -555,9 +555,9 @@ def act(
 
     refuse_overwrite(out, policy, states)
     fitted = deferring(policy)
-    if defer in map(str, fitted.actions):
+    if defer.removeprefix("not ") in map(str, fitted.actions):
         raise ParameterError(
-            f"--defer {defer!r} is an action of the policy: nobody could tell them apart.",
+            f"--defer {defer!r} names an action of the policy: nobody could tell them apart.",
             do="Choose another word for what is deferred.",
         )
     encoded = getattr(fitted.space, "encoding", None) is not None

@@ -137,9 +137,9 @@ Names = Annotated[
 ]
 
 
-def check_packages() -> None:
+def check_packages(*more: str) -> None:
     """Refuse where a package that a server needs is not installed."""
-    for name in ("starlette", "uvicorn"):
+    for name in ("starlette", "uvicorn", *more):
         needed(name, "a server", "dprl[serve]")
 
 
@@ -237,7 +237,7 @@ def serve(
     require(require_signed)
     from dprl.policies.loading import deferring
 
-    check_packages()
+    check_packages("prometheus_client")
     from dprl.apps.serve.audit import check_audit
     from dprl.apps.serve.lifecycle import Settings, run_service
     from dprl.apps.serve.served import require_approved as check_approved

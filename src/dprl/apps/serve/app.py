@@ -29,9 +29,8 @@ from dprl.apps.serve.audit import MOVED, Journal, Records, line_of
 from dprl.apps.serve.hooks import Hooks, cards_given, marked, read_feedback
 from dprl.apps.serve.lifecycle import Lifecycle
 from dprl.apps.serve.metrics import Metrics
-from dprl.apps.serve.openapi import MOST
 from dprl.apps.serve.replies import Json, RefusedError, error_reply, members, odd, read_body
-from dprl.apps.serve.served import Kept, Served
+from dprl.apps.serve.served import MOST, Kept, Served
 from dprl.apps.serve.tokens import Tokens
 from dprl.apps.web import CALLER, Guard
 from dprl.errors import DprlError

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dprl._core.optional import needed
+
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
 COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -193,11 +195,24 @@ class Metrics:
         return result
 
     def text(self, accept: str = "") -> tuple[bytes, str]:
-        """All metrics as text, and its media type; by prometheus-client where it is installed."""
-        try:
-            return _by_client(self.families(), accept)
-        except ImportError:
-            return _by_hand(self.families()), "text/plain; version=0.0.4; charset=utf-8"
+        """All metrics as text, and its media type."""
+        families = self.families()
+        client: Any = needed("prometheus_client", "a server", "dprl[serve]")
+        core: Any = importlib.import_module("prometheus_client.metrics_core")
+        exposition: Any = importlib.import_module("prometheus_client.exposition")
+
+        class All:
+            def collect(self) -> Iterator[Any]:
+                for family in families:
+                    metric = core.Metric(family.name, family.words, family.kind)
+                    for name, labels, value in family.samples:
+                        metric.add_sample(name, labels, value)
+                    yield metric
+
+        registry = client.CollectorRegistry(auto_describe=False)
+        registry.register(All())
+        encode, media = exposition.choose_encoder(accept)
+        return encode(registry), media
 
 
 def _histogram(below: Counter[tuple[str, int]], seconds: Mapping[str, float]) -> Family:
@@ -213,43 +228,6 @@ def _histogram(below: Counter[tuple[str, int]], seconds: Mapping[str, float]) ->
         samples.append((f"{name}_sum", {"path": path}, seconds[path]))
         samples.append((f"{name}_count", {"path": path}, float(total)))
     return Family(name, "histogram", words, samples)
-
-
-def _by_client(families: list[Family], accept: str) -> tuple[bytes, str]:
-    client: Any = importlib.import_module("prometheus_client")
-    core: Any = importlib.import_module("prometheus_client.metrics_core")
-    exposition: Any = importlib.import_module("prometheus_client.exposition")
-
-    class All:
-        def collect(self) -> Iterator[Any]:
-            for family in families:
-                metric = core.Metric(family.name, family.words, family.kind)
-                for name, labels, value in family.samples:
-                    metric.add_sample(name, labels, value)
-                yield metric
-
-    registry = client.CollectorRegistry(auto_describe=False)
-    registry.register(All())
-    encode, media = exposition.choose_encoder(accept)
-    return encode(registry), media
-
-
-def _by_hand(families: list[Family]) -> bytes:
-    """The text format of Prometheus, version 0.0.4."""
-    lines = []
-    for family in families:
-        name = family.name + ("_total" if family.kind == "counter" else "")
-        lines += [f"# HELP {name} {_escaped(family.words)}", f"# TYPE {name} {family.kind}"]
-        for sample, labels, value in family.samples:
-            inside = ",".join(
-                f'{key}="{_escaped(word)}"'.replace("\n", "\\n") for key, word in labels.items()
-            )
-            lines.append(f"{sample}{{{inside}}} {value}" if inside else f"{sample} {value}")
-    return ("\n".join(lines) + "\n").encode("utf-8", "replace")
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
 # -- counts of several processes, each kept in a file of its own in a folder that they share -------

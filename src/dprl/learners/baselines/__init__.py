@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from dprl.learners.baselines.fitted import FittedPQI as FittedPQI
     from dprl.learners.baselines.fitted import FittedSPIBB as FittedSPIBB
     from dprl.learners.baselines.fitted import ForestBC as ForestBC
+    from dprl.learners.baselines.lcb import LCB as LCB
     from dprl.learners.baselines.plain import BC as BC
     from dprl.learners.baselines.plain import RL as RL
+    from dprl.learners.baselines.plain import Mode as Mode
     from dprl.learners.baselines.pqi import PQI as PQI
     from dprl.learners.baselines.soft_spibb import SoftSPIBB as SoftSPIBB
     from dprl.learners.baselines.spibb import SPIBB as SPIBB

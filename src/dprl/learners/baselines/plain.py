@@ -109,3 +109,42 @@ class BC(TabularBaseline):
             (11, 10)
         """
         return model.mdp.behavior
+
+
+# --- The usual action: do always what is done most often
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mode(TabularBaseline):
+    """Always the usual action of a state, the first of equals; it has no settings.
+
+    Where people are mostly right and now and then not, it leaves out what they do now and then; it
+    asks no outcome. Uniform in states that were never visited.
+
+    Example:
+        >>> from dprl.baselines import Mode
+        >>> from dprl.envs import random_mdp
+        >>> problem = random_mdp(0)
+        >>> policy = Mode().fit(problem.sample(100, seed=0))
+        >>> round(problem.value(policy), 2)  # usual practice: 3.0
+        4.71
+    """
+
+    def plan(self, model: Model) -> NDArray[np.float64]:
+        """The usual action in every state of the model.
+
+        Args:
+            model: The maximum-likelihood model of a log with S states and A actions.
+
+        Returns:
+            π(a|s), float64 (S, A).
+
+        Example:
+            >>> from dprl.baselines import Mode
+            >>> from dprl.envs import risky_arms
+            >>> from dprl.planning import estimate
+            >>> model = estimate(risky_arms().sample(1_000, seed=0), gamma=1.0)
+            >>> Mode().plan(model).shape
+            (11, 10)
+        """
+        return one_hot(model.n.argmax(axis=1), model.visited, model.n.shape[1])

@@ -13,7 +13,7 @@ from dprl.logs.encoding.gaps import gap_counts
 from dprl.logs.log import Log
 
 if TYPE_CHECKING:
-    from dprl.logs.parts import LogInParts
+    from dprl.logs.source import LogInParts
 
 
 Level = Literal["error", "warning", "note"]

@@ -121,25 +121,30 @@ def spelled_twice(labels: Sequence[Any]) -> tuple[int, str] | None:
 @label_rule
 def called_defer(words: Vocabulary) -> Finding | None:
     """An action that cannot be told from a deferral."""
-    for own in words.sets:
-        if own.part == "action" and DEFERRAL in map(str.strip, own.labels):
-            return Finding(
-                "error",
-                "called_defer",
-                f"{own.name!r} has an action called {DEFERRAL!r}, which is what a policy says "
-                "where it names no action.",
-                do="Give the action another name, such as 'wait'.",
-            )
-        known = set(own.labels) if own.part == "action" and is_text(own.labels) else set()
-        both = next((x for x in own.labels if f"not {x}" in known), None)
-        if both is not None:
-            return Finding(
-                "error",
-                "called_defer",
-                f"{own.name!r} has the actions {both!r} and {f'not {both}'!r}: the second is what "
-                "a policy says where it only says what not to do.",
-                do="Give one of them another name.",
-            )
+    acts = (called_as_answers(own.name, own.labels) for own in words.sets if own.part == "action")
+    return next(filter(None, acts), None)
+
+
+def called_as_answers(name: str, labels: Sequence[Any]) -> Finding | None:
+    """Actions whose names are what a policy says where it names none, or one to avoid."""
+    known = set(labels) if any(isinstance(label, str) for label in labels) else set()
+    if DEFERRAL in (str(label).strip() for label in known):
+        return Finding(
+            "error",
+            "called_defer",
+            f"{name!r} has an action called {DEFERRAL!r}, which is what a policy says where it "
+            "names no action.",
+            do="Give the action another name, such as 'wait'.",
+        )
+    both = next((x for x in labels if f"not {x}" in known), None)
+    if both is not None:
+        return Finding(
+            "error",
+            "called_defer",
+            f"{name!r} has the actions {both!r} and {f'not {both}'!r}: the second is what a policy "
+            "says where it only says what not to do.",
+            do="Give one of them another name.",
+        )
     return None
 
 

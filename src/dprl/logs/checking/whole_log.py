@@ -28,8 +28,7 @@ from dprl.logs.reading.dates import SINCE
 from dprl.logs.source import LogFacts
 
 if TYPE_CHECKING:
-    from dprl.logs.parts import LogInParts
-    from dprl.logs.source import Chunk
+    from dprl.logs.source import Chunk, LogInParts
 
 
 # --- Columns that fix the action: the dose that was given, left among what is known beforehand

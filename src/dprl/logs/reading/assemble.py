@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dprl.errors import CutWarning, LabelWarning, LogError, MissingWarning
 from dprl.logs.checking.findings import CheckResult, Finding, Whole, sorted_findings
-from dprl.logs.checking.labels import LABEL_RULES, Vocabulary
+from dprl.logs.checking.labels import LABEL_RULES, Vocabulary, called_as_answers
 from dprl.logs.checking.rows import (
     RowFindings,
     ending,
@@ -273,6 +273,9 @@ def declared_labels(c: Columns) -> tuple[Coded | None, Coded, NDArray[np.bool_] 
     if c.available is not None and actions is None:
         offered = {label for menu in c.available.labels for label in menu}
         actions = sorted(offered.union(c.action.labels))
+    odd = None if actions is None else called_as_answers(column_label(c.names["action"]), actions)
+    if odd is not None:
+        raise odd.error()
     action = _declared(c.action, actions)
     state = None if c.state is None else _declared(c.state, c.declared.get("state"))
     menus = None

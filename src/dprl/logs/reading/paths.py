@@ -81,7 +81,9 @@ def open_files(paths: Any) -> tuple[list[str], str]:
     return files, kinds.pop()
 
 
-MANAGED = {"_delta_log": "Delta Lake", ".hoodie": "Hudi", "metadata/*.metadata.json": "Iceberg"}
+MANAGED = {
+    "_delta_log": "a Delta Lake", ".hoodie": "a Hudi", "metadata/*.metadata.json": "an Iceberg",
+}  # fmt: skip
 """What a folder has in it where its files are a table with a history → of which kind it is."""
 
 
@@ -91,7 +93,7 @@ def _refuse_managed(folders: Iterable[Path]) -> None:
         found = next(folder.glob(sign), None)
         if found is not None:
             raise LogError(
-                f"{str(folder)!r} is a {kind} table: its files also hold rows that were deleted or "
+                f"{str(folder)!r} is {kind} table: its files also hold rows that were deleted or "
                 "replaced, and only its own records say which.",
                 str(found),
                 worded(

@@ -35,7 +35,6 @@ from dprl.logs.checking.whole_log import log_findings
 from dprl.logs.encoding.gaps import GONE, Missing, label_taken, refuse_medians, whole_numbers
 from dprl.logs.follow_up import Lost, follow, lost_by, lost_finding
 from dprl.logs.log import Label
-from dprl.logs.parts import LogInParts
 from dprl.logs.reading.assemble import (
     announce,
     declared_columns,
@@ -51,6 +50,7 @@ from dprl.logs.reading.paths import halves, literal
 from dprl.logs.reading.store import Layout, Writer, digest_of
 from dprl.logs.reading.times import refuse_two_kinds, times
 from dprl.logs.roles import ROLES, further_roles
+from dprl.logs.source import LogInParts
 
 # --- The rows of Parquet files as SQL sees them: labels in one form, so that rows can be sorted
 #

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import html
 import re
 
 import numpy as np
@@ -78,3 +79,60 @@ def test_a_log_says_what_was_done():
 
 def test_no_row_is_left_out_of_the_list():
     assert set(NAMES) == set(nouns())
+
+
+def test_the_short_answer_comes_first_with_a_picture_and_the_rest_is_folded():
+    for name in ("evaluation", "certificate", "sweep", "sensitivity"):
+        shown = nouns()[name]._repr_html_()
+        first = nouns()[name].brief()[0]
+        before = re.sub(r"<style.*?</style>", "", shown, flags=re.DOTALL).split("<details>")[0]
+        assert first[:40] in html.unescape(before)
+        assert ("<svg" in before) or ("<img" in before)
+        assert len(re.sub(r"<[^>]*>", "", before).split()) < 250
+
+
+def test_policy_and_evaluation_draw_themselves(tmp_path):
+    nouns()["policy"].plot(tmp_path / "policy.svg")
+    figure = nouns()["evaluation"].plot(tmp_path / "evaluation.png")
+    assert figure.axes[0].get_yticklabels()[0].get_text().startswith("WIS: ")
+    rows = pd.read_parquet(tmp_path / "policy.parquet")
+    assert set(rows.suggested) <= {"drug", "wait"}
+    assert len(pd.read_parquet(tmp_path / "evaluation.parquet")) == len(nouns()["evaluation"].rows)
+    with pytest.raises(dprl.PolicyError, match="keeps no record"):
+        nouns()["rival"].plot()
+
+
+def test_table_1_is_that_of_pandas():
+    log = nouns()["log"]
+    table = log.describe().to_frame().set_index(["column", "what"])
+    rows = pd.DataFrame({
+        "age": log.also.numbers(0), "action": [log.actions[a] for a in log.action],
+        "state": [log.states[s] for s in log.state],
+    })  # fmt: skip
+    by = rows.groupby("action").age
+    for action in log.actions:
+        assert table.loc[("age", "mean"), action] == pytest.approx(by.mean()[action])
+        assert table.loc[("age", "sd"), action] == pytest.approx(by.std()[action])
+        ill = (rows.state[rows.action == action] == "ill").mean()
+        assert table.loc[("state", "share ill"), action] == pytest.approx(ill)
+    apart = abs(by.mean().diff().iloc[-1]) / np.sqrt((by.std() ** 2).mean())
+    assert table.loc[("age", "mean"), "difference"] == pytest.approx(apart)
+    assert table.loc[("episodes", "number"), "all"] == log.n_episodes
+    assert list(log.describe("state").columns)[3:5] == [EVIL, "ill"]
+    with pytest.raises(dprl.ParameterError, match="no column of labels"):
+        log.describe(by="age")
+
+
+def test_table_1_is_about_the_first_decision_of_a_group():
+    log = dprl.from_arrays(
+        episode=[1, 1, 2, 3], group=["a", "a", "a", "b"], state=["x", "y", "y", "x"],
+        action=["d", "w", "w", "w"], reward=[0.0, 1.0, 1.0, 0.0],
+    )  # fmt: skip
+    table = log.describe()
+    assert (table["column"][0], table["all"][0], table["d"][0], table["w"][0]) == (
+        "groups",
+        2,
+        1,
+        1,
+    )
+    assert table["what"][1:] == ["share x"]

@@ -15,6 +15,7 @@ from dprl.baselines import LCB, SPIBB, Mode
 from dprl.errors import ParameterError
 from dprl.learners import family
 from dprl.learners.family import MEMBERS, Candidate, candidates, judge, preferred
+from dprl.logs.source import parts_of
 from dprl.planning.advantages import Gain
 from dprl.planning.model import count_transitions
 from dprl.planning.sure_iteration import PlanModel

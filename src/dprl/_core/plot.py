@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import html
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from dprl._core.disk import replacing
 from dprl._core.optional import needed
 from dprl.errors import PackageError, ParameterError
 
+BLUE, GREEN, GREY = "#0072b2", "#009e73", "#777777"
 PALETTE = {
     "DPRL contrast": "#0072b2",
     "DPRL paper": "#56b4e9",
@@ -135,6 +139,70 @@ def reference(axis: Any, value: float, label: str) -> None:
         label, (1, value), xycoords=("axes fraction", "data"), ha="right", va="bottom",
         fontsize=7.5, bbox={"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5},
     )  # fmt: skip
+
+
+def forest(
+    rows: Sequence[Mapping[str, Any]],
+    label: str,
+    kinds: Mapping[str, str],
+    falls: bool = False,
+    left: int = 0,
+) -> Any:
+    """A forest plot: a line for each row, with its interval.
+
+    Args:
+        rows: Each with "words", "kind", "advantage", "low", "high" and "proved" (a bound, or None).
+        label: What is drawn, under the axis.
+        kinds: Kind → its words; rows of the first one are drawn full, the others hollow.
+        falls: Whether less is better. Default False.
+        left: How many rows are left out. Default 0.
+    """
+    figure, axes = grid(1, 1, width=6.6, height=max(1.6, 0.9 + 0.34 * len(rows)))
+    axis = axes[0, 0]
+    looks = {
+        kind: {"mfc": "white" if i else BLUE, "marker": "s" if i else "o"}
+        for i, kind in enumerate(kinds)
+    }
+    for y, row in enumerate(rows):
+        ends = [[row["advantage"] - row["low"]], [row["high"] - row["advantage"]]]
+        axis.errorbar(
+            row["advantage"], -y, xerr=[[abs(end[0])] for end in ends], color=BLUE, capsize=3,
+            ms=5, ls="none", **looks[row["kind"]],
+        )  # fmt: skip
+        if row["proved"] is not None:
+            axis.plot(row["proved"], -y, "<" if falls else ">", color=GREEN, ms=6, mec="white")
+    axis.axvline(0, color="#333333", lw=1)
+    axis.set_yticks([-y for y in range(len(rows))], [row["words"] for row in rows])
+    axis.set(xlabel=label, ylim=(-len(rows) + 0.4, 0.6))
+    axis.grid(visible=False, axis="y")
+    for kind, words in kinds.items():
+        if any(row["kind"] == kind for row in rows):
+            axis.plot([], [], color=BLUE, lw=1.5, label=words, **looks[kind])
+    if any(row["proved"] is not None for row in rows):
+        axis.plot([], [], ">", color=GREEN, label="proved: more than this")
+    if rows:
+        figure.legend(loc="outside upper left", ncols=3, fontsize=8)
+    if left:
+        axis.text(1, 0, f"{left:,} more", transform=axis.transAxes, ha="right", va="bottom",
+                  fontsize=8, color=GREY)  # fmt: skip
+    return figure
+
+
+def embedded(draw: Callable[[], Any], words: str) -> str:
+    """A figure as an image in HTML; '' where figures cannot be drawn here.
+
+    Args:
+        draw: Draws it.
+        words: What it shows, for those who do not see it.
+    """
+    try:
+        with look():
+            figure, svg = draw(), io.BytesIO()
+            figure.savefig(svg, format="svg", metadata={"Date": None})
+    except PackageError:
+        return ""
+    data = base64.b64encode(svg.getvalue()).decode()
+    return f'<img src="data:image/svg+xml;base64,{data}" alt="{html.escape(words, quote=True)}">'
 
 
 def save(figure: Any, path: Path) -> None:

@@ -12,11 +12,12 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from dprl._core import plot
 from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.bootstrap import counts
 from dprl._core.checks import Cut, check_draws, check_flag, check_level, check_number, is_number
 from dprl._core.inference import GAMMAS, MOST, gamma_words, threshold, worst_case
-from dprl._core.table import Result, Table, in_short, many, to_json_value
+from dprl._core.table import Result, Table, in_notebook, in_short, many, to_json_value
 from dprl._core.words import api, argument, option, say, worded
 from dprl.errors import ParameterError
 from dprl.evaluation.divergence import differs, practice, unsupported_chance
@@ -158,6 +159,11 @@ class Sensitivity(Result):
         result: dict[str, Any] = to_json_value({name: getattr(self, name) for name in names})
         return {**result, "lines": self.lines()}
 
+    def _repr_html_(self) -> str:
+        figure = plot.embedded(self.plot, "Bounds on the difference to usual practice by Γ.")
+        first, *others = self.brief()
+        return in_notebook(first, others) + (figure or self.table()._repr_html_())
+
     def plot(self, path: str | Path | None = None) -> Any:
         """The bounds as a matplotlib figure (needs the extra `plot`).
 
@@ -181,8 +187,6 @@ class Sensitivity(Result):
             >>> len(dprl.sensitivity(policy, test, gamma=[1, 2], draws=100).plot().axes)
             2
         """
-        from dprl._core import plot
-
         with plot.look():
             figure = _figure(self)
             if path is not None:

@@ -27,7 +27,7 @@ import numpy as np
 from dprl._core import plot
 from dprl._core.checks import check_delta, check_range
 from dprl._core.cluster import connect
-from dprl._core.table import Result, Table, in_short, many, to_json_value
+from dprl._core.table import Result, Table, in_notebook, in_short, many, to_json_value
 from dprl._core.words import api, argument, either, worded
 from dprl.certificate._gate import gate
 from dprl.errors import DprlError, ParameterError, PolicyError
@@ -454,7 +454,10 @@ class Sweep(Result):
         )
 
     def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
+        figure = plot.embedded(self.plot, "The settings: difference, share deferred, sample.")
+        return in_notebook(self.brief()[0], self.brief()[1:]) + (
+            figure or self.table()._repr_html_()
+        )
 
     def brief(self) -> list[str]:
         """What is printed of it: what the cautious rule picks, and the settings that come next.

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dprl._core import plot
+from dprl._core.html.catalogue import known
 from dprl._core.table import SHORT, Result, Table, in_short, many, to_json_value
 from dprl._core.words import duration, joined, say, say_many, sentences, word
 from dprl.evidence.nuisances import doubt_notes
 from dprl.evidence.propensity import RecordedPropensity
 from dprl.logs.log import Log
 from dprl.logs.outcome import UNDECLARED, Outcome, digits_of, in_digits
+from dprl.logs.reading.tables import write_rows
 from dprl.logs.source import DROPS, UNRELATED, WEIGHED
 from dprl.policies.explain import window_words
 from dprl.policies.familiar import never_saw
@@ -570,7 +574,53 @@ class Evaluation(Result):
     def _repr_html_(self) -> str:
         from dprl._core import html as pages
 
-        return pages.snippet("evaluation", evaluation=self)
+        row = {name: known(value) for name, value in self.rows[self.headline].items()}
+        return pages.snippet("evaluation", evaluation=self, brief=self.brief(), row=row)
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """All estimates of the difference to usual practice as a matplotlib figure (extra `plot`).
+
+        Args:
+            path: File to write the figure to, .png, .svg or .pdf; the rows are written beside it as
+                .parquet. Default None: nothing is written.
+
+        Returns:
+            The figure: a line for each estimate that exists, the one that leads first and full.
+
+        Raises:
+            PackageError: matplotlib is not installed.
+
+        Example:
+            >>> import dprl
+            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+            >>> len(dprl.evaluate(policy, test, draws=200).plot().axes)
+            1
+        """
+        first, how = self.headline, self.how
+        rows = [
+            {
+                "words": f"{name}: {how.get(name, name)}",
+                "kind": "leads" if name == first else "other",
+                "estimator": name, "advantage": row["difference"], "proved": None,
+                **{
+                    end: row["difference"] if known(row[f"difference_{end}"]) is None
+                    else row[f"difference_{end}"]
+                    for end in ("low", "high")
+                },
+            }
+            for name, row in sorted(self.rows.items(), key=lambda own: own[0] != first)
+            if known(row["difference"]) is not None
+        ]  # fmt: skip
+        level = f"{100 * self.settings['level']:g} %"
+        kinds = {"leads": f"the one to read, with its interval of {level}", "other": "others"}
+        with plot.look():
+            figure = plot.forest(rows, "difference to usual practice", kinds, self.outcome.falls)
+            if path is not None:
+                plot.save(figure, Path(path))
+                shown = self.table().to_dicts()
+                write_rows(to_json_value(shown), Path(path).with_suffix(".parquet"))
+        return figure
 
     def to_dict(self) -> dict[str, Any]:
         """All attributes as values that JSON can carry; None where an estimate does not exist.

@@ -454,8 +454,34 @@ class Log:
         own = zip(self.feature_names, self.levels, strict=True) if self.levels else ()
         return {name: labels for name, labels in own if labels is not None}
 
-    def _repr_html_(self) -> str:
+    def describe(self, by: str | None = "action") -> Table:
+        """Table 1: who was there, by what was done at the first decision.
 
+        Args:
+            by: "action", the name of a column of labels (of the state, or in `also`), or None for
+                all together. Default "action".
+
+        Returns:
+            One row for each number: mean and standard deviation of columns of numbers, the share of
+            each label (the twelve most frequent), the share that is missing; all, each side, and
+            the largest difference between two sides in standard deviations. It exports like every
+            table: `to_frame`, `to_json`, `to_markdown`.
+
+        Raises:
+            ParameterError: There is no such column, or it has too many labels.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(1000, seed=0)
+            >>> table = log.describe()
+            >>> table["what"][0], table["all"][0]
+            ('number', 1000)
+        """
+        from dprl.logs.describing import table_one
+
+        return table_one(self, by)
+
+    def _repr_html_(self) -> str:
         return log_shown(self)
 
     def __repr__(self) -> str:

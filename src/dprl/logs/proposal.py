@@ -36,11 +36,12 @@ WORDS = {
                 "sejour", "visite", "cas", "hospitalisation", "admision",
                 "episodio", "estancia", "visita", "caso", "ingreso"),
     "group": ("patient", "subject", "person", "pid", "mrn", "hospital", "site", "centre", "center",
-              "user", "customer", "family",
+              "user", "customer", "family", "institution", "inst", "clinic", "facility",
               "patientin", "proband", "krankenhaus", "klinik", "standort", "zentrum",
               "sujet", "personne", "hopital", "paciente", "sujeto", "persona", "centro"),
     "time": ("time", "timestamp", "datetime", "date", "day", "hour", "week", "month", "step", "t",
              "charttime", "minute", "period", "seq", "order", "index", "when", "recorded",
+             "start", "tstart",
              "zeit", "zeitpunkt", "datum", "uhrzeit", "wann", "tag", "stunde", "woche", "monat",
              "schritt",
              "temps", "quand", "jour", "heure", "semaine", "mois", "etape", "horodatage",
@@ -66,17 +67,33 @@ WORDS = {
               "situacion"),
 }  # fmt: skip
 """Role → words for it; the first is the role's own."""
-PLACES = ("hospital", "site", "centre", "center", "family", "krankenhaus", "klinik", "standort",
+PLACES = ("hospital", "site", "centre", "center", "family", "institution", "inst", "clinic",
+          "facility", "krankenhaus", "klinik", "standort",
           "zentrum", "hopital", "centro")  # fmt: skip
 """Words of groups that are no single person: their rows are not one trajectory."""
 LATER = ("outcome", "death", "died", "dead", "mortality", "survived", "survival", "discharge",
-         "los", "readmission", "followup", "alive", "reward", "return",
+         "los", "readmission", "followup", "alive", "reward", "return", "cens", "censor",
+         "censored", "censoring", "endtime", "stop", "tstop", "dropout", "dropped", "withdrawn",
+         "relapse", "relapsed", "recurrence", "progression", "futime", "survtime", "osurv",
+         "zensiert", "abbruch", "abgebrochen", "ruckfall", "rezidiv", "nachbeobachtung",
+         "censure", "rechute", "censurado", "recaida",
          "tod", "verstorben", "gestorben", "sterblichkeit", "uberlebt", "uberleben", "entlassung",
          "entlassen", "liegedauer", "ergebnis", "belohnung",
          "mort", "deces", "decede", "mortalite", "survie", "sortie", "resultat", "recompense",
          "muerte", "fallecido", "mortalidad", "supervivencia", "alta", "resultado", "recompensa",
          "desenlace")  # fmt: skip
 """Words of columns that are often known only afterwards: never proposed as a part of the state."""
+STATUS = ("status", "event", "e", "c", "ereignis", "evenement", "evento")
+"""Names that say so only alone: a marital status is known beforehand."""
+SINCE = ("from", "since", "before", "to", "prior", "pre", "onset", "age", "seit", "vor", "bis",
+         "depuis", "avant", "desde", "antes")  # fmt: skip
+"""Words that say that a time lies before the decision: months from diagnosis."""
+STARTS = ("start", "tstart")
+"""Words of times at which a row begins."""
+SPANS = ("time", "day", "days", "week", "weeks", "month", "months", "hours", "t", "duration",
+         "zeit", "tage", "wochen", "monate", "dauer", "temps", "jours", "duree", "dias",
+         "duracion", "tiempo")  # fmt: skip
+"""Words of how long something took."""
 BESIDES = ("id", "num", "no", "nr", "number", "key", "code", "nummer", "kennung", "schlussel",
            "numero", "cle", "codigo", "clave")  # fmt: skip
 """Words that say that a column names something, not what."""
@@ -341,6 +358,8 @@ def _is_nested(files: Files, finer: str, coarser: str) -> bool:
 
 # --- Which column of a table is what: a proposal, with reasons, for a person to read and mend
 
+FEW_ENDS = 6
+"""Most values of a column that says how something ended; more are a time or a measurement."""
 FEW_ACTIONS = 60
 """Most labels of a column that can be the action."""
 FEW_STATES = 200
@@ -521,7 +540,10 @@ class _Work:
         ]
         good = [one for one in rising if one[0] and one[1] == 1.0]
         if good:
-            best = max(good, key=lambda one: (one[0], one[1]))[2]
+            # where rows have a start and an end, the start orders them: the end is not known yet
+            best = max(good, key=lambda one: (
+                bool(set(one[2].words) & set(STARTS)), one[0], -(one[2].low or 0.0),
+            ))[2]  # fmt: skip
             self.put("time", best.name, f"rises from row to row within every {episode}")
             return
         falling = [one for one in rising if one[1] <= FALLS and (one[0] or one[2].kind == "time")]
@@ -574,7 +596,8 @@ class _Work:
             if c.named("state") and c.kind in ("text", "whole", "flag") and c.values <= FEW_STATES
             and not c.missing
         ]  # fmt: skip
-        if labels:
+        several = [c for c in labels if c.named("state") == max(x.named("state") for x in labels)]
+        if len(several) == 1 or any(c.words == ["state"] for c in several):
             best = max(labels, key=lambda c: c.named("state"))
             self.put("state", best.name, f"by its name; {best.values:,} labels")
             for c in free:
@@ -612,6 +635,16 @@ class _Work:
             return "it has no name: often the number of the row"
         if set(c.words) & set(LATER):
             return "its name is one of what is known afterwards"
+        if len(c.words) == 1 and c.words[0] in STATUS and c.values <= FEW_ENDS:
+            return "its name is one of what is known afterwards"
+        if c.low is not None and c.values > FEW_ENDS and not set(c.words) & set(SINCE):
+            span = set(c.words) & set(SPANS) - ({"t"} if len(c.words) > 1 else set())
+            if self.single() and span:
+                return "a time, and each episode has one row: how long it was followed?"
+            episode, time = self.columns.get("episode"), self.columns.get("time")
+            rises = self.table.within.get((c.name, str(episode))) == 1.0
+            if time and rises and span:
+                return f"it rises within every {episode}, as {time} does: a time"
         if c.values <= 1:
             return "it has one value only" if c.values else "it is empty"
         if c.kind == "other":

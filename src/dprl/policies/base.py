@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core import __version__
+from dprl._core import __version__, plot
 from dprl._core.archive import Archive, Arrays
 from dprl._core.arrays import Floats
 from dprl._core.optional import Registry
 from dprl._core.table import first_few, to_json_value
 from dprl._core.words import argument, option, worded
-from dprl.errors import PolicyError
+from dprl.errors import ParameterError, PolicyError
 from dprl.logs.encoding.encoder import Encoding, encoding_of
 from dprl.logs.encoding.gaps import GONE
 from dprl.logs.log import Facts, Label, Log
+from dprl.logs.outcome import Outcome
 from dprl.logs.overlap import WITHHELD, sealed_origin, sketch
+from dprl.logs.reading.tables import write_rows
 from dprl.logs.reading.text import check_labels
 from dprl.logs.source import stage
 from dprl.policies.certificate import Certificate
@@ -253,6 +255,34 @@ class PolicyFields:
         actions = f"Actions: {first_few(self.actions, 12, ', …')}."
         return in_notebook(repr(self).strip("<>"), [actions, *self.stated])
 
+    def plot(self, path: str | Path | None = None) -> Any:
+        """What each suggestion brings, with its interval, as a matplotlib figure (extra `plot`).
+
+        Args:
+            path: File to write the figure to, .png, .svg or .pdf; the rows are written beside it as
+                .parquet. Default None: nothing is written.
+
+        Returns:
+            The figure; `dprl.figures.forest` has the rows as well.
+
+        Raises:
+            PackageError: matplotlib is not installed.
+            ParameterError: The policy keeps no intervals.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(1000, seed=0)
+            >>> len(dprl.DPRLDiscrete(n_min=50, gamma=1.0).fit(log).plot().axes)
+            1
+        """
+        rows = suggestions_of(self)
+        with plot.look():
+            figure = forest_of(self, rows[:DRAWN], max(len(rows) - DRAWN, 0))
+            if path is not None:
+                plot.save(figure, Path(path))
+                write_rows(to_json_value(rows), Path(path).with_suffix(".parquet"))
+        return figure
+
     def _refuse(self, what: str) -> None:
         raise PolicyError(f"a policy cannot be made of these parts: {what}.")
 
@@ -471,6 +501,75 @@ class PolicyFields:
             True
         """
         return None
+
+
+# --- What each suggestion brings, as rows of a picture
+
+DRAWN = 25
+"""Suggestions that a picture of a policy shows."""
+LEGEND = {
+    "change": "change, with 95 % interval", "confirmation": "confirmation, with 95 % interval"
+}  # fmt: skip
+
+
+def beside_of(policy: Any) -> str:
+    """What the advantages of a policy are compared with."""
+    return "doing otherwise" if getattr(policy, "rules", ()) else "usual practice"
+
+
+def forest_of(policy: Any, rows: Sequence[Mapping[str, Any]], left: int) -> Any:
+    """The picture of these rows of `suggestions_of`; `left` of them are not among them."""
+    told = [{**row, "words": f"{row['where']}: {row['suggested']}"} for row in rows]
+    return plot.forest(
+        told, f"advantage over {beside_of(policy)}", LEGEND, Outcome.learned(policy).falls, left
+    )
+
+
+def suggestions_of(policy: Any) -> list[dict[str, Any]]:
+    """What a policy suggests and what each of it brings, with its interval, the surest first."""
+    rows = [*_listed(policy, "change"), *_listed(policy, "confirmation")]
+    falls = Outcome.learned(policy).falls
+    return sorted(rows, key=lambda row: row["high"] if falls else -row["low"])
+
+
+def _listed(policy: Any, kind: str) -> list[dict[str, Any]]:
+    """The changes or confirmations of a policy as rows of a forest plot."""
+    lister = getattr(policy, f"{kind}s", None)
+    if lister is None:
+        return []
+    listed = lister()
+    if "advantage" not in listed.columns or "low" not in listed.columns:
+        raise ParameterError(
+            "a forest plot needs intervals, and this policy keeps none.",
+            where=f"{type(policy).__name__}.{kind}s() has {', '.join(listed.columns)}",
+            do="Fit DPRLDiscrete, Confident, DPRLContinuous or Rules.",
+        )
+    certificate = getattr(policy, "certificate", None)
+    issued = () if certificate is None else certificate.rows
+    bound = Outcome.learned(policy).shown
+    proved = {row["state"]: bound(row.get("advantage_low")) for row in issued}
+    features = [n for n in policy.space.feature_names if n in listed.columns]
+    rows = []
+    for row in listed.to_dicts():
+        where = row.get("where", row.get("state"))
+        if where is None:
+            where = ", ".join(f"{name} {row[name]:.3g}" for name in features)
+        low, high = row["low"], row["high"]
+        if low is None or not np.isfinite(low) or high is None or not np.isfinite(high):
+            continue
+        rows.append(
+            {
+                "where": str(where),
+                "kind": kind,
+                "usual": row.get("usual"),
+                "suggested": row["suggested"],
+                "advantage": row["advantage"],
+                "low": low,
+                "high": high,
+                "proved": proved.get(row.get("state")),
+            }
+        )
+    return rows
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Self, TypeAlias
 
+from markupsafe import Markup
+
+from dprl._core import plot
 from dprl._core.inference import gamma_words
 from dprl._core.table import Result, Table, in_short, many, to_json_value
 from dprl._core.words import Said, joined, say, say_many, sentences, word
@@ -32,6 +35,8 @@ CLOSE = 1e-6
 """Relative differences up to this are rounding."""
 VACUOUS = 1.05
 """A factor below this is next to none: nobody can exclude an unrecorded cause of that size."""
+DRAWN = 12
+"""Certified suggestions that a picture shows."""
 GAMMAS = ("gamma_star", "gamma_point")
 """Of rows that say how strong an unrecorded cause must be; files of earlier versions do not."""
 NOTE = say(
@@ -994,7 +999,21 @@ class Certificate(Result):
     def _repr_html_(self) -> str:
         from dprl._core import html as pages
 
-        return pages.snippet("certificate", certificate=self)
+        shown = [
+            {
+                "words": f"{row.get('state', row.get('where'))}: {row['suggested']}",
+                "kind": "low", "proved": None, "advantage": end, "low": end, "high": end,
+            }
+            for row in self.table().to_dicts()[:DRAWN]
+            if (end := row.get("advantage_low", row.get("advantage_high"))) is not None
+        ]  # fmt: skip
+        kinds = {"low": f"{self.outcome.at_least}: the advantage that is certified"}
+        figure = "" if not shown else plot.embedded(
+            lambda: plot.forest(shown, "advantage over usual practice", kinds), "What is certified."
+        )  # fmt: skip
+        return pages.snippet(
+            "certificate", certificate=self, brief=self.brief(), figure=Markup(figure)
+        )
 
     def brief(self) -> list[str]:
         """What is printed of it: the claim, its suggestions, and what to be wary of.

@@ -335,3 +335,44 @@ def test_what_only_begins_like_a_word_is_not_one():
 def test_rewards_of_every_step_keep_a_discount(run, stays):
     assert run("init", "stays.csv")[0] == 0
     assert tomllib.loads(Path("dprl.toml").read_text())["fit"]["gamma"] == 0.99
+
+
+def test_what_is_known_only_afterwards_is_no_state(tmp_path):
+    """A cohort with follow-up, one row a patient: times, endings and places are left out."""
+    rng = np.random.default_rng(0)
+    n = 200
+    columns = {
+        "patient": np.arange(n), "drug": rng.integers(0, 2, n), "outcome": rng.normal(size=n),
+        "age": rng.integers(20, 90, n), "menostat": rng.integers(0, 2, n),
+        "months_from_diagnosis": rng.integers(1, 60, n), "TVnews": rng.integers(0, 8, n),
+        "week": rng.integers(1, 53, n), "days_followed": rng.integers(1, 900, n),
+        "T": rng.exponential(size=n), "cens": rng.integers(0, 2, n),
+        "status": rng.integers(0, 2, n), "dropout": rng.integers(0, 2, n),
+        "inst": rng.integers(0, 9, n), "endtime": rng.integers(0, 99, n),
+    }  # fmt: skip
+    pl.DataFrame(columns).write_csv(tmp_path / "cohort.csv")
+    found = propose(look([tmp_path / "cohort.csv"]))
+    assert found.columns["state"] == ["age", "menostat", "months_from_diagnosis", "TVnews"]
+    assert found.columns["episode"] == "patient"  # and no place
+    assert "how long it was followed" in found.left_out["days_followed"]
+
+
+def test_counting_process_rows_have_one_time(tmp_path):
+    """Rows (start, stop] of patients: the start orders them, the stop is known only at its end."""
+    start = np.tile([0, 10, 25], 40)
+    columns = {
+        "id": np.repeat(np.arange(40), 3), "start": start, "stop": start + 9, "time1": start + 9,
+        "age": np.repeat(np.arange(40) + 30, 3), "arm": np.tile([0, 1, 0], 40),
+        "event": np.tile([0, 0, 1], 40), "score": np.arange(120) % 7,
+    }  # fmt: skip
+    pl.DataFrame(columns).write_csv(tmp_path / "rows.csv")
+    found = propose(look([tmp_path / "rows.csv"]), {"reward": "score"})
+    assert (found.columns["time"], found.columns["state"]) == ("start", ["age"])
+
+
+def test_one_of_several_stages_is_no_state_by_itself(tmp_path):
+    rng = np.random.default_rng(0)
+    columns = {name: rng.integers(0, 2, 90) for name in ("Stage_II", "Stage_III", "drug")}
+    columns |= {"patient": np.arange(90), "reward": rng.normal(size=90)}
+    pl.DataFrame(columns).write_csv(tmp_path / "stages.csv")
+    assert propose(look([tmp_path / "stages.csv"])).columns["state"] == ["Stage_II", "Stage_III"]

@@ -236,8 +236,8 @@ def test_where_too_few_follow_the_first_words_are_that_it_cannot_tell(walker, tm
     text, written = page(policy, log, tmp_path)
     assert written.evaluation.facts["ess_change"] < 30
     words = flat(text)
-    assert words.index("This log cannot tell.") < words.index("Estimated difference")
-    assert "Be wary:" in words
+    assert words.index("This log cannot tell: ") < words.index("Estimated difference the policy")
+    assert f"effective sample of {written.evaluation.facts['ess_differs']:.1f}" in words
 
 
 def test_a_vacuous_certificate_is_called_so(tmp_path):
@@ -289,7 +289,7 @@ def test_where_no_region_is_true_no_change_is_shown(tmp_path):
     assert (written.changes, written.scattered) == (0, described.changed)
     assert "<article" not in text
     assert f"All {described.changed:,} changed decisions are scattered" in words
-    assert "no simple region describes them" in words
+    assert "No simple region describes them." in words
     assert "never suggests another action" not in words
     for usual, suggested, steps in described.scattered:
         assert f"{usual} → {suggested}{steps:,}" in words

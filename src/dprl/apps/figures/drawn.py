@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import html
-import io
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +15,7 @@ from numpy.typing import NDArray
 from dprl._core import plot
 from dprl._core.checks import check_whole
 from dprl._core.table import Table, first_few, many, to_json_value
-from dprl.errors import PackageError, ParameterError
+from dprl.errors import ParameterError
 from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._sensitivity import Sensitivity
 from dprl.evaluation._sweep import Sweep
@@ -25,8 +23,8 @@ from dprl.evaluation.result import Evaluation
 from dprl.evidence.balance import LARGE, Balance
 from dprl.evidence.behavior import Behavior
 from dprl.logs.log import Log
-from dprl.logs.outcome import Outcome
 from dprl.logs.reading.tables import write_rows
+from dprl.policies.base import beside_of, forest_of, suggestions_of
 from dprl.policies.explain import suggested_words
 from dprl.policies.protocol import Kind, Policy, as_policy
 from dprl.policies.rules.text import shown as shown_facts
@@ -136,16 +134,8 @@ class Figure:
         return self.table.to_frame(backend)
 
     def _repr_html_(self) -> str:
-        try:
-            figure = self.draw()
-        except PackageError:
-            return self.table._repr_html_()
-        svg = io.BytesIO()
-        with plot.look():
-            figure.savefig(svg, format="svg", metadata={"Date": None})
-        data = base64.b64encode(svg.getvalue()).decode()
-        words = html.escape(self.words, quote=True)
-        return f'<img src="data:image/svg+xml;base64,{data}" alt="{words}"><p>{words}</p>'
+        shown = plot.embedded(self.draw, self.words)
+        return f"{shown}<p>{html.escape(self.words)}</p>" if shown else self.table._repr_html_()
 
     def __str__(self) -> str:
         return f"{self.words}\n\n{self.table}"
@@ -419,92 +409,17 @@ def forest(policy: Any, most: int = SHOWN) -> Figure:
         ['fever', 'worse']
     """
     most = check_whole("most", most, 1)
-    rows = [*_listed(policy, "change"), *_listed(policy, "confirmation")]
+    rows = suggestions_of(policy)
     left = max(len(rows) - most, 0)
-    outcome = Outcome.learned(policy)
-    surest = {True: lambda row: row["high"], False: lambda row: -row["low"]}[outcome.falls]
-    rows = sorted(rows, key=surest)[:most]
+    rows = rows[:most]
     names = ("where", "kind", "usual", "suggested", "advantage", "low", "high", "proved")
     table = Table({name: [row[name] for row in rows] for name in names})
-    beside = "doing otherwise" if getattr(policy, "rules", ()) else "usual practice"
-    words = f"What each suggestion brings over {beside}, with its interval of 95 %."
+    words = f"What each suggestion brings over {beside_of(policy)}, with its interval of 95 %."
     if not rows:
         words = "The policy suggests nothing for which it keeps an interval."
     elif left:
         words += f" {left:,} more suggestions are not shown."
-    return Figure("forest", table, words, lambda: _forest(rows, left, beside, outcome.falls))
-
-
-def _listed(policy: Any, kind: str) -> list[dict[str, Any]]:
-    """The changes or confirmations of a policy as rows of a forest plot."""
-    lister = getattr(policy, f"{kind}s", None)
-    if lister is None:
-        return []
-    listed = lister()
-    if "advantage" not in listed.columns or "low" not in listed.columns:
-        raise ParameterError(
-            "a forest plot needs intervals, and this policy keeps none.",
-            where=f"{type(policy).__name__}.{kind}s() has {', '.join(listed.columns)}",
-            do="Fit DPRLDiscrete, Confident, DPRLContinuous or Rules.",
-        )
-    certificate = getattr(policy, "certificate", None)
-    issued = () if certificate is None else certificate.rows
-    bound = Outcome.learned(policy).shown
-    proved = {row["state"]: bound(row.get("advantage_low")) for row in issued}
-    features = [n for n in policy.space.feature_names if n in listed.columns]
-    rows = []
-    for row in listed.to_dicts():
-        where = row.get("where", row.get("state"))
-        if where is None:
-            where = ", ".join(f"{name} {row[name]:.3g}" for name in features)
-        low, high = row["low"], row["high"]
-        if low is None or not np.isfinite(low) or high is None or not np.isfinite(high):
-            continue
-        rows.append(
-            {
-                "where": str(where),
-                "kind": kind,
-                "usual": row.get("usual"),
-                "suggested": row["suggested"],
-                "advantage": row["advantage"],
-                "low": low,
-                "high": high,
-                "proved": proved.get(row.get("state")),
-            }
-        )
-    return rows
-
-
-def _forest(rows: Sequence[dict[str, Any]], left: int, beside: str, falls: bool) -> Any:
-    figure, axes = plot.grid(1, 1, width=6.6, height=max(1.6, 0.9 + 0.34 * len(rows)))
-    axis = axes[0, 0]
-    for y, row in enumerate(rows):
-        full = row["kind"] == "change"
-        reach = np.abs([[row["advantage"] - row["low"]], [row["high"] - row["advantage"]]])
-        axis.errorbar(
-            row["advantage"], -y, xerr=reach, fmt="o" if full else "s", color=BLUE, capsize=3,
-            mfc=BLUE if full else "white", ms=5,
-        )  # fmt: skip
-        if row["proved"] is not None:
-            axis.plot(row["proved"], -y, "<" if falls else ">", color=GREEN, ms=6, mec="white")
-    axis.axvline(0, color="#333333", lw=1)
-    axis.set_yticks(
-        [-y for y in range(len(rows))], [f"{r['where']}: {r['suggested']}" for r in rows]
-    )
-    axis.set(xlabel=f"advantage over {beside}", ylim=(-len(rows) + 0.4, 0.6))
-    axis.grid(visible=False, axis="y")
-    for kind, look in (("change", {"mfc": BLUE, "marker": "o"}),
-                       ("confirmation", {"mfc": "white", "marker": "s"})):  # fmt: skip
-        if any(row["kind"] == kind for row in rows):
-            axis.plot([], [], color=BLUE, lw=1.5, label=f"{kind}, with 95 % interval", **look)
-    if any(row["proved"] is not None for row in rows):
-        axis.plot([], [], ">", color=GREEN, label="proved: more than this")
-    if rows:
-        figure.legend(loc="outside upper left", ncols=3, fontsize=8)
-    if left:
-        axis.text(1, 0, f"{left:,} more", transform=axis.transAxes, ha="right", va="bottom",
-                  fontsize=8, color=GREY)  # fmt: skip
-    return figure
+    return Figure("forest", table, words, lambda: forest_of(policy, rows, left))
 
 
 def rule_tree(policy: Any) -> Figure:

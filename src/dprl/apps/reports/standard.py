@@ -15,14 +15,14 @@ import statistics
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from dprl._core.arrays import Floats, Ints
+from dprl._core.arrays import Floats
 from dprl._core.html.catalogue import Words, known, short
 from dprl._core.inference import MOST
 from dprl._core.table import to_json_value
@@ -32,11 +32,8 @@ from dprl.errors import DprlError, ParameterError
 from dprl.evaluation._sensitivity import Sensitivity, sensitivity
 from dprl.evaluation.result import ENOUGH, Evaluation
 from dprl.evidence.yardstick import yardstick_words
-from dprl.logs.encoding.categories import TRUTH
-from dprl.logs.encoding.encoder import FAR, Encoding, encoding_of
-from dprl.logs.encoding.gaps import GONE
+from dprl.logs.describing import Column, columns_at
 from dprl.logs.log import Log
-from dprl.logs.reading.dates import SINCE
 from dprl.logs.source import chances_words
 
 # --- Those who followed the policy where it first would have changed something, and the others
@@ -117,66 +114,14 @@ def baseline(log: Log, changed: NDArray[np.bool_], took: NDArray[np.bool_]) -> B
     # The first of a group's rows is its first change.
     first = np.sort(rows[np.unique(log.group[episode], return_index=True)[1]])
     followed, others = first[took[first]], first[~took[first]]
-    table = [row for one in _columns(log, first) for row in _rows(one, took[first])]
+    table = [row for one in columns_at(log, first) for row in _rows(one, took[first])]
     unit = "episodes" if len(log.groups) == log.n_episodes else "groups"
     return Baseline(
         unit, len(followed), len(others), tuple(table[:MOST_ROWS]), max(len(table) - MOST_ROWS, 0)
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Column:
-    """One column at some rows: numbers (NaN where missing), or codes into labels."""
-
-    name: str
-    values: Floats
-    labels: tuple[str, ...] | None
-
-
-def _columns(log: Log, rows: Ints) -> Iterator[_Column]:
-    """Every column of the state, then the further ones, at these rows."""
-    if log.state is not None:
-        name = log.columns.get("state", "state")
-        name = name if isinstance(name, str) else "state"
-        yield _Column(name, log.state[rows].astype(np.float64), tuple(map(str, log.states)))
-    elif log.features is not None:
-        encoding = encoding_of(log.columns)
-        days = log.columns.get("days", {})
-        if encoding is not None and encoding.how == "indicators":
-            own = [_as_read(encoding, name, log, rows) for name in encoding.columns]
-        else:
-            levels = log.levels or (None,) * len(log.feature_names)
-            own = [
-                _Column(name, log.features[rows, j], levels[j])
-                for j, name in enumerate(log.feature_names)
-            ]
-        for column in own:
-            since = f" (days since {SINCE})" if column.name in days else ""
-            yield replace(column, name=f"{column.name}{since}")
-    if log.also is not None:
-        for j, name in enumerate(log.also.names):
-            yield _Column(name, log.also.numbers(j, rows), log.also.levels[j])
-
-
-def _as_read(encoding: Encoding, name: str, log: Log, rows: Ints) -> _Column:
-    """A column as the log had it before it became indicators: labels, and gaps where they show.
-
-    A gap that the median filled, without a flag, cannot be told from a value.
-    """
-    labels = encoding.columns[name]
-    places = [log.feature_names.index(feature) for feature in encoding.indicators(name)]
-    x = np.asarray(log.features)[rows][:, places]
-    if labels is None or (len(places) == 1 and labels[:2] == TRUTH):
-        gone = (x[:, 0] == FAR) | (x[:, -1] == 1.0 if len(places) > 1 else False)
-        levels = log.levels[places[0]] if labels is None and log.levels else labels
-        return _Column(name, np.where(gone, np.nan, x[:, 0]), levels)
-    shown = [i for i, label in enumerate(labels) if label != GONE or not encoding.flagged(name)]
-    marks = x[:, shown] == 1.0
-    codes = np.where(marks.any(axis=1), marks.argmax(axis=1), np.nan)
-    return _Column(name, codes, tuple(labels[i] for i in shown))
-
-
-def _rows(column: _Column, took: NDArray[np.bool_]) -> Iterator[BaselineRow]:
+def _rows(column: Column, took: NDArray[np.bool_]) -> Iterator[BaselineRow]:
     sides = column.values[took], column.values[~took]
     gone_a, gone_b = (int(np.isnan(side).sum()) for side in sides)
     a, b = (side[~np.isnan(side)] for side in sides)

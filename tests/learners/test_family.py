@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dprl.logs.parts import parts_of
 from scipy import stats
 from slow_confident import Slow, log_of, random_visits
 

@@ -157,7 +157,8 @@ def test_followers_are_counted_and_the_claim_says_what_few_followers_mean(steps)
     drug = np.where(suggested.ravel() == dprl.DEFER, b[:, 0], suggested.ravel() == "drug")
     truth = steps * float(((drug - b[:, 0]) * effect).mean())
     assert whole["low"] < truth < whole["high"]
-    assert f"brings at least {whole['low']:+.3g} an episode" in policy.claim
+    each = "" if steps == 1 else " an episode"
+    assert f"brings at least {whole['low']:+.3g}{each} over usual practice" in policy.claim
     assert ("Too few followed all of them" in policy.claim) == (steps == 12)
 
 

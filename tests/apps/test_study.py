@@ -193,7 +193,7 @@ def test_a_second_run_takes_the_policy_that_is_there_and_writes_the_same(tmp_pat
     assert calls == []
     assert {name: (tmp_path / "s" / name).read_bytes() for name in FILES} == before
     dprl.study(log, tmp_path / "s", draws=50, seed=1)  # another division: learned anew
-    assert calls == [1]
+    assert len(calls) == 1 + 10  # and the divisions that it is compared with
 
 
 def test_every_number_that_is_shown_is_in_the_rows(tmp_path):
@@ -276,3 +276,16 @@ def test_the_command_refuses_rows_that_dprl_check_refuses(tmp_path, monkeypatch,
     assert code == 1
     assert "reward" in out + err
     assert not (tmp_path / "s").exists()
+
+
+def test_it_is_said_how_often_another_division_says_the_same(pathway):
+    assert pathway.facts["divisions"] == 10
+    assert f"Another division says the same in {pathway.facts['same']} of 10" in str(pathway)
+    assert pathway.facts["same"] >= 8
+
+
+def test_what_changes_with_the_division_is_not_advised(pathway):
+    from dataclasses import replace
+
+    torn = replace(pathway, facts={**pathway.facts, "same": 3})
+    assert "CHANGES with the division (same in 3 of 10): do not act on it" in str(torn)

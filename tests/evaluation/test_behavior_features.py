@@ -56,7 +56,8 @@ def test_as_few_folds_as_leave_a_fit_its_steps(steps, folds):
 
 
 def test_an_evaluation_fits_few_models(monkeypatch):
-    """Three models a fold of the behaviour, and two forests of 20 trees a fold of the values."""
+    """Of each of five ways to make folds: two folds of five models of the behaviour, and two
+    forests of 20 trees a fold of the values."""
     fits = counted(monkeypatch, _contest, "probabilities")
     asked = []
     monkeypatch.setattr(practice, "MOST_ROWS", 600)
@@ -72,8 +73,8 @@ def test_an_evaluation_fits_few_models(monkeypatch):
     policy = dprl.CallablePolicy(lambda x: times.append(len(x)) or [1] * len(x), actions=(0, 1, 2))
     log = clinic()
     dprl.evaluate(policy, log, gamma=0.9, draws=10)
-    assert len(fits) == 2 * 5
-    assert len(asked) <= 2 * _values.GROWN
+    assert len(fits) == 2 * 5 * practice.REPEATS
+    assert len(asked) <= 2 * _values.GROWN * practice.REPEATS
     assert all(rows <= 200 and trees == 20 for rows, trees in asked)
     assert sum(times) < 1.1 * log.n_steps  # asked once about every step, and some to check it
 
@@ -147,6 +148,26 @@ def test_features_may_be_missing():
     table = Behavior.fit(holes).table
     assert np.isfinite(table).all()
     np.testing.assert_allclose(table.sum(axis=1), 1)
+
+
+def test_the_mean_of_several_divisions_moves_less_with_the_seed(monkeypatch):
+    """And what is left of the spread is in the interval."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(150, 2))
+    drug = rng.random(150) < 1 / (1 + np.exp(-x[:, 0]))
+    log = dprl.from_arrays(
+        episode=range(150), state=x, action=np.where(drug, "drug", "wait"),
+        reward=2 * x[:, 0] + drug + rng.normal(size=150),
+    )  # fmt: skip
+    policy = dprl.CallablePolicy(lambda x: ["drug"] * len(x), actions=("drug", "wait"))
+
+    def judged():
+        rows = [dprl.evaluate(policy, log, gamma=1.0, draws=50, seed=s)["DR"] for s in range(4)]
+        return np.ptp([row["difference"] for row in rows])
+
+    several = judged()
+    monkeypatch.setattr(practice, "REPEATS", 1)
+    assert several < judged()
 
 
 def test_errors_that_go_with_outcomes_leave_no_interval():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from dprl.logs.parts import parts_of
 from scipy import stats
 from slow_confident import Slow, log_of, random_visits
 
@@ -14,7 +15,6 @@ from dprl.baselines import LCB, SPIBB, Mode
 from dprl.errors import ParameterError
 from dprl.learners import family
 from dprl.learners.family import MEMBERS, Candidate, candidates, judge, preferred
-from dprl.logs.parts import parts_of
 from dprl.planning.advantages import Gain
 from dprl.planning.model import count_transitions
 from dprl.planning.sure_iteration import PlanModel

@@ -100,7 +100,7 @@ def test_threads_do_not_matter_but_the_seed_does(monkeypatch):
 def test_markov_logs_are_seldom_rejected(name, episodes, gamma):
     world = getattr(dprl.envs, name)()
     results = [
-        dprl.markov_check(world.sample(episodes, seed=1000 + s), gamma, permutations=299, seed=s)
+        dprl.markov_check(world.sample(episodes, seed=1000 + s), gamma, permutations=499, seed=s)
         for s in range(200)
     ]
     assert sum(not r.ok for r in results) <= 18  # binomial (200, .05): more once in 100

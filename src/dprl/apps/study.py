@@ -26,7 +26,7 @@ import datetime
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -211,8 +211,17 @@ class Study(Result):
         return (
             f"{f['learner']} ({f['why']}) learned from {f['learned']:,} of "
             f"{f['learned'] + f['judged']:,} {f['counted']} (γ = {f['gamma']:g}); its claim may be "
-            f"false with probability {f['level']:g}."
+            f"false with probability {f['level']:g}.{self._again()}"
         )
+
+    def _again(self) -> str:
+        """How often other divisions say the same; "" where none were made."""
+        same, n = self.facts["same"], self.facts["divisions"]
+        if n is None:
+            return ""
+        if 2 * same < n:
+            return f" It CHANGES with the division (same in {same} of {n}): do not act on it."
+        return f" Another division says the same in {same} of {n}."
 
     def lines(self) -> list[str]:
         """The answer; `str` prints it alone.
@@ -506,6 +515,10 @@ def study(
             if kept is not None:
                 policy.save(kept)
         acts = bool(policy.decisions.speaks.any())
+        again = None
+        if acts and not by_all:
+            tell("other divisions", 0.0)
+            again = _told(folder, policy) or _again(policy, log, float(share), seed)
         judged, described, doubt = None, None, None
         if acts and not by_all:
             judged, described, doubt = _judged(
@@ -522,7 +535,9 @@ def study(
         "share": float(share), "n_min": n_min, "seed": seed,
         "learned": len(learn.groups), "judged": len(judge.groups), "features": features,
         "counted": "episodes" if len(log.groups) == log.n_episodes else "groups",
-        "log": log.digest(), "acts": acts, "subgroups": subgroups,
+        "log": log.digest(), "acts": acts, "subgroups": subgroups, "policy": policy.digest(),
+        "same": None if again is None else again[0],
+        "divisions": None if again is None else again[1],
     }  # fmt: skip
     said = tuple(dict.fromkeys(said_by(w) for w in caught))
     changes = () if judged is None or described is None else described
@@ -628,6 +643,66 @@ def _issued(
     if kept is not None:
         policy.save(kept)
     return policy, name, why, claim
+
+
+AGAIN, ALIKE = 10, 0.9
+"""Other divisions of a log with labels, and the share of decisions that makes policies alike."""
+
+
+def _again(policy: Any, log: Log, share: float, seed: int) -> tuple[int, int] | None:
+    """How many of some other divisions say the same; None where the learner is not asked again.
+
+    Rules divide their part of the log several times by themselves. Over labels the log is divided
+    anew, and the same learner asked; what is compared are the changes.
+    """
+    inside = policy.provenance.get("rules")
+    if inside:
+        told = [one["same"] for one in inside["divisions"] if one["seed"] != inside["division"]]
+        return sum(same >= ALIKE for same in told), len(told)
+    from dprl.learners.confident import Confident
+
+    own = dict(policy.parameters)
+    if own.pop("learner", None) != "Confident":
+        return None
+    names = {field.name for field in fields(Confident)}
+    learner = Confident(**{name: value for name, value in own.items() if name in names})
+    codes, weight = log.states, np.bincount(log.codes(), minlength=log.n_states)
+    here, first, same = policy.at(codes), _named(policy, codes), 0
+    weight = weight * (here.changes if here.changes.any() else here.speaks)
+    for other in range(1, AGAIN + 1):
+        part = log.split(share, seed=seed + other)[0]
+        equal = _named(learner.fit(part), codes) == first
+        same += bool((equal * weight).sum() >= ALIKE * weight.sum())
+    return same, AGAIN
+
+
+def _told(folder: Path | None, policy: Any) -> tuple[int, int] | None:
+    """The same, where the rows in the folder tell it of this policy; its file tells the seed."""
+    from dprl.logs.reading.tables import read_rows
+
+    if folder is None or not (folder / ROWS).is_file():
+        return None
+    try:
+        rows = read_rows([folder / ROWS])
+        kept = {
+            name: (value, text)
+            for part, name, value, text in zip(
+                rows["part"], rows["name"], rows["value"], rows["text"], strict=True
+            )
+            if part == "study"
+        }
+        if kept["policy"][1] == policy.digest():
+            return int(kept["same"][0]), int(kept["divisions"][0])
+    except (DprlError, KeyError, ValueError):  # no rows of ours
+        pass
+    return None
+
+
+def _named(policy: Any, states: Sequence[Any]) -> np.ndarray:
+    """What a policy says in these states, as text."""
+    here = policy.at(states)
+    labels = np.array([*map(str, policy.actions), ""], object)
+    return labels[np.where(here.speaks, here.named, -1)]
 
 
 def _known(kept: Path | None, learn: Log, learner: Any) -> Any:

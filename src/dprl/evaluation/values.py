@@ -23,7 +23,7 @@ step's own luck is in its reward and not in its Q̂ as well.
 from __future__ import annotations
 
 # Apart: models of values; the estimators that use them are beside it.
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -252,6 +252,18 @@ class Values:
     Q: Floats
     V: Floats
     guessed: Bools
+
+
+def mean_values(several: Sequence[Values]) -> Values:
+    """The mean of values of the same steps, each from other folds than the step's own.
+
+    Args:
+        several: The values, at least one.
+    """
+    if len(several) == 1:
+        return several[0]
+    Q, V = (np.mean([getattr(one, name) for one in several], axis=0) for name in "QV")
+    return Values(Q, V, np.logical_and.reduce([one.guessed for one in several]))
 
 
 def evaluate_q(

@@ -23,7 +23,8 @@ share p happen? `misplaced` adds up the differences over ten equal bins of p,
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,25 @@ FOLDS = 5
 """Folds of labels, and the most folds of features."""
 SURE = 0.02
 """The chance that a sound estimate is refuted where actions are suggested."""
+
+
+REPEATS, REPEATED = 5, 20_000
+"""How often folds are made where states are features, and up to how many steps."""
+
+
+def repeats_of(log: Log, seed: int) -> list[int]:
+    """The seeds of the folds of models: several of features, so that no answer hangs on one.
+
+    Over labels models are counts, which hardly depend on the folds; large logs hardly do either.
+
+    Args:
+        log: The log.
+        seed: The first of the seeds.
+    """
+    if log.state is not None or log.n_steps > REPEATED:
+        return [seed]
+    more = [np.random.SeedSequence((seed, r)).generate_state(1) for r in range(1, REPEATS)]
+    return [seed, *(int(one[0]) for one in more)]
 
 
 def folds_of(log: Log, folds: int, seed: int) -> Ints:
@@ -198,6 +218,35 @@ class Behavior:
                 "estimated.",
             )
         return cls(table, row, log.action, "given", False, log.digest())
+
+    @classmethod
+    def mean(cls, several: Sequence[Behavior]) -> Behavior:
+        """The mean of several estimates of one log, each from other folds.
+
+        Args:
+            several: The estimates, with one row per step where they are more than one.
+
+        Returns:
+            One estimate; it is refuted where most of them are.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> behavior = Behavior.fit(log)
+            >>> Behavior.mean([behavior]) is behavior
+            True
+        """
+        first = several[0]
+        if len(several) == 1:
+            return first
+        doubts = [one.doubt for one in several if one.doubt is not None]
+        order = sorted(doubts, key=lambda doubt: doubt.statistic - doubt.quantile)
+        foretold = [one.foretold for one in several if one.foretold is not None]
+        return replace(
+            first, table=np.mean([one.table for one in several], axis=0),
+            doubt=order[len(order) // 2] if order else None,
+            foretold=np.mean(foretold, axis=0) if len(foretold) == len(several) else None,
+        )  # fmt: skip
 
     def doubt_at(self, group: Ints, suggested: Ints, seed: int = 0) -> ScoreTest | None:
         """What the record says of the estimate where actions are suggested.

@@ -34,7 +34,7 @@ from dprl._core.arrays import Bools, Floats, is_divided
 from dprl._core.checks import Cut, check_cut, check_gamma, check_range, check_seed
 from dprl._core.words import either, joined, option, say, sentences, worded
 from dprl.errors import ParameterError, PolicyError
-from dprl.evidence.behavior import Behavior
+from dprl.evidence.behavior import Behavior, repeats_of
 from dprl.evidence.score_test import ScoreTest
 from dprl.logs.censoring import Reads, treat_cut
 from dprl.logs.design import all_chances
@@ -285,7 +285,7 @@ class HeldOut:
                 rows, log = np.arange(self.log.n_steps), self.log
                 how = say("as recorded, for all actions")
                 return Behavior(known, rows, log.action, how, False, log.digest())
-            return Behavior.fit(self.log, seed=self.seed)
+            return Behavior.mean(self.behaviors)
         if not isinstance(self.practice, Behavior):
             return Behavior.given(self.log, self.practice)
         if self.practice.log not in (self.log.digest(), self.given.digest()):
@@ -294,6 +294,11 @@ class HeldOut:
                 do="Use Behavior.fit(log) of the log given here.",
             )
         return self.practice
+
+    @cached_property
+    def behaviors(self) -> tuple[Behavior, ...]:
+        """Usual practice as it is estimated, in as many ways of making folds as `repeats_of`."""
+        return tuple(Behavior.fit(self.log, seed=s) for s in repeats_of(self.log, self.seed))
 
     @cached_property
     def doubt(self) -> ScoreTest | None:

@@ -394,7 +394,7 @@ def test_a_report_of_rules_says_what_is_stated_and_what_held_out_rows_say(run, m
     assert (code, err) == (0, "")
     assert "not estimated" not in out
     page = html.unescape((tmp_path / "r.html").read_text())
-    assert "the estimate rests on an effective sample of" in page
+    assert "rests on an effective sample of" in page
     assert "no held-out check" not in page
     for sentence in policy.stated:
         assert f'<p class="notice">{sentence}</p>' in page

@@ -157,6 +157,13 @@ def test_together_they_are_compared_situation_by_situation():
     assert (one.low, one.high) == pytest.approx([0.2 * end for end in contrast_of(x, y)])
 
 
+def test_what_nobody_took_is_told_where_chances_are_on_record():
+    log = to_log([[("sick", "none", 1.0)]] * 4 + [[("fit", "drug", 0.0)]] * 2, propensity=[0.5] * 6)
+    sick = np.where(log.state == log.states.index("sick"), 0, -1)
+    check, compared = pooled_check(log, sick, "drug", log.reward)
+    assert (compared, check.advantage) == (0, None)
+
+
 @pytest.mark.slow
 def test_the_interval_of_several_situations_covers():
     """300 logs of eight wards; the drug brings .1 in each, and more patients of some get it."""

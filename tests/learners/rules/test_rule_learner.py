@@ -164,7 +164,7 @@ def test_followers_are_counted_and_the_claim_says_what_few_followers_mean(steps)
 def test_one_change_an_episode_is_counted_once():
     """The drug helps once: its first use brings 1, later ones nothing; the sum counts them all."""
     rng = np.random.default_rng(0)
-    n, steps = 2_000, 5
+    n, steps = 4_000, 5
     drug = rng.random((n, steps)) < 0.3
     reward = rng.normal(0, 0.1, (n, steps))
     reward[:, -1] += drug.any(axis=1)

@@ -752,7 +752,8 @@ def pooled_check(
     every = first_rows(log, np.flatnonzero(stratum >= 0))
     code = log.actions.index(named) if named in log.actions else -1
     took = (log.action[every] == code) != avoid
-    recorded = log.propensity is not None and bool(np.ptp(log.propensity[every][took]) > EQUAL)
+    chances = np.zeros(0) if log.propensity is None else log.propensity[every][took]
+    recorded = len(chances) > 0 and bool(np.ptp(chances) > EQUAL)  # perhaps nobody took it
     if recorded and (not avoid or log.n_actions == 2):
         return _check(log, every, named, G, avoid), len(set(stratum[every].tolist()))
     parts: list[tuple[float, ...]] = []

@@ -27,10 +27,12 @@ does not rest on λ.
 **Several divisions.** A division in two halves is luck: one may put the groups that tell most on
 the wrong side. So several are tried, and, with all groups and λ = 1, the same action for everyone,
 which needs no half that proposes; each has its part δ/(S + 1) of the level, and the one whose whole
-has the largest lower end is issued. By the union
-bound the chance that some division certifies a rule that is none is at most δ, so whichever is
-taken keeps the claim. (Rules of two divisions are different statements about different regions, so
-their p-values cannot be averaged.)
+has the largest lower end is issued. By the union bound the chance that some division certifies a
+rule that is none is at most δ, so whichever is taken keeps the claim. That leaves a choice free,
+and "everyone" wins unless a split earns its place: where the same action for everyone is certified,
+rules for some are issued only if, on the half that certified them, following them brings more than
+that by over one standard error. (Rules of two divisions are different statements about different
+regions, so their p-values cannot be averaged.)
 
 The claim is **large-sample**, not proved: with probability about 1 - δ following the issued rules
 at every decision brings more than usual practice, and every rule that is claimed by itself brought
@@ -82,9 +84,12 @@ from dprl.learners.rules.search import (
     bare_regions,
     certify,
     choose,
+    proposal_of,
     propose,
     rule_of,
     several_left,
+    suggestions,
+    whole,
 )
 from dprl.learners.rules.whole import Steps, with_past
 from dprl.logs.censoring import treat_cut
@@ -347,12 +352,18 @@ class Work:
         divisions = [self._division(everyone, i) for i in range(learner.splits)]
         divisions.append(self._for_everyone(everyone))
         best = max(divisions, key=lambda d: (bool(d.claims.issued), d.claims.worth, d.seed >= 0))
+        if divisions[-1].claims.issued and not self._earns(best, divisions[-1], everyone):
+            best = divisions[-1]
+        says = [self._says(division.claims.issued) for division in divisions]
+        same = [float((one == self._says(best.claims.issued)).mean()) for one in says]
         facts = {
             "tested": [rule.to_dict() for rule in (*best.claims.tested, *best.doubted)],
             "models": everyone.losses.to_dicts(),
             "whole": best.claims.whole,
             "tried": best.tried,
-            "divisions": [d.to_dict() for d in divisions],
+            "divisions": [
+                {**d.to_dict(), "same": share} for d, share in zip(divisions, same, strict=True)
+            ],
             "division": best.seed,
             "alternatives": best.alternatives,
             "eta": ETA,
@@ -370,6 +381,24 @@ class Work:
             rules=tuple(best.claims.issued),
             levels=self.log.levels,
         )  # fmt: skip
+
+    def _says(self, rules: Sequence[Rule]) -> NDArray[np.int64]:
+        """int64 (N,), what rules suggest at every step; -1 where they do not speak."""
+        return suggestions(self.log, [proposal_of(self.log, rule) for rule in rules])
+
+    def _earns(self, split: _Division, everyone: _Division, models: Nuisances) -> bool:
+        """Whether rules for some bring more than one action for everyone, by a standard error."""
+        if split is everyone:
+            return True
+        certifies = self.scores(models.V, models.b, 1.0).of_groups(~self.proposing(split.seed))
+        steps = Steps(self.log, models.V, models.b, self.learner.gamma)
+        (_, gain, parts), (_, other, own) = (
+            whole(steps, certifies, [proposal_of(self.log, rule) for rule in d.claims.issued],
+                  split.seed)
+            for d in (split, everyone)
+        )  # fmt: skip
+        error = float(np.sqrt(((parts - own) ** 2).sum()))
+        return bool(np.isnan(other) or gain - other > error)
 
     def proposing(self, seed: int) -> NDArray[np.bool_]:
         """bool (G,), the groups that propose in the division of a seed; none of `EVERYONE`."""

@@ -286,6 +286,11 @@ def rule_of(log: Log, proposal: Proposal, facts: Mapping[str, Any]) -> Rule:
     return Rule(conditions, answer_of(log, a), facts, unless=unless)
 
 
+def proposal_of(log: Log, rule: Rule) -> Proposal:
+    """A rule as a proposal."""
+    return Place(rule.conditions, rule.unless), code_of(log, rule)
+
+
 def code_of(log: Log, rule: Rule) -> int:
     """The code of what a rule suggests."""
     return log.actions.index(rule.action) + len(log.actions) * rule.avoids
@@ -654,9 +659,7 @@ def certify(
     sets: list[tuple[int, ...]] = (
         [(u,) for u in range(len(claims))] if one_of else _sets(len(claims))
     )
-    wholes = [
-        _whole(steps, other, [proposals[k] for u in s for k in claims[u]], seed) for s in sets
-    ]
+    wholes = [whole(steps, other, [proposals[k] for u in s for k in claims[u]], seed) for s in sets]
     places = [other.inside(place) for place, _ in proposals]
     united = [other.inside(*(proposals[k][0] for k in own)) for own in claims]
     contrasts = [
@@ -677,13 +680,13 @@ def certify(
     rules = []
     for k, ((place, a), here) in enumerate(zip(proposals, places, strict=True)):
         u = next(u for u, own in enumerate(claims) if k in own)
-        whole = returns.inside(place)
+        by_returns = returns.inside(place)
         contrast = tuple(float(x[k]) for x in (test.mean, test.se, test.low, test.high))
         if late[u]:
-            mean, error = whole.contrast(a)
+            mean, error = by_returns.contrast(a)
             contrast = (mean, float(np.sqrt((error**2).sum())), np.nan, np.nan)
         facts = region_facts(
-            here, proposed_by.inside(place), whole, a, contrast, level=level,
+            here, proposed_by.inside(place), by_returns, a, contrast, level=level,
             steps=len(other.rows), margin=margin,
         )  # fmt: skip
         facts |= {"late": True} if late[u] else {"p": float(adjusted[k])}
@@ -742,7 +745,7 @@ def _by_action(proposals: Sequence[Proposal], proposed_by: Scores) -> list[list[
     return [claims[a] for a in sorted(claims, key=sure)]
 
 
-def _whole(
+def whole(
     steps: Steps, other: Scores, proposals: Sequence[Proposal], seed: int
 ) -> tuple[Judged, float, Floats]:
     """What following proposals brings on the certifying half: the mean, and parts of its error."""

@@ -146,7 +146,7 @@ class Steps:
         parts = {k: sums(of_row == k, of_episode == k) for k in np.unique(fold).tolist()}
         discount = gamma**step
         cumulative = discount * _cumulative(log, ratio)
-        D, w = np.zeros(log.n_steps), np.zeros(log.n_steps)
+        D, w, free = np.zeros((3, log.n_steps))
         G = returns(log, gamma)
         worst, best = G.min() - self.V, G.max() - self.V
         sound = not speaks.any() or float((b[speaks] < OVERLAP).mean()) <= UNSEEN
@@ -160,7 +160,8 @@ class Steps:
             nu, _ = _solve(A.T, squares, ridge, s0)
             sound &= low > FAR
             D[held] = np.clip(phi[held] @ theta, worst[held], best[held])
-            w[held] = np.clip(phi[held] @ nu, 0.0, LARGEST * discount[held]) * follows[held]
+            free[held] = (phi[held] @ nu) * follows[held]
+            w[held] = np.clip(free[held], 0.0, LARGEST * discount[held])
         judged = of_episode >= 0
         group = log.group[judged].astype(np.int64)
         surprise = delta + gamma * _next(log, D) - D
@@ -175,6 +176,10 @@ class Steps:
         effective = _effective(last[judged], group)
         by_weights = scores(cumulative)
         exact = effective >= ENOUGH and _error(by_weights, group) <= WIDER * _error(own, group)
+        if not exact:  # the error of θ is that of weights as they were solved for, not cut off
+            error, whole = _error(own, group), _error(scores(free), group)
+            mean = own.mean()
+            own = mean + (own - mean) * (max(whole / error, 1.0) if error > 0 else 1.0)
         score[judged] = by_weights if exact else own
         return Judged(
             score, exact, effective if exact else _effective(total, group), exact or bool(sound)

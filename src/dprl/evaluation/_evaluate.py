@@ -324,7 +324,7 @@ def _refitted(held: HeldOut, clip: float, names: Sequence[str]) -> Floats:
             acts, model.Q, model.V,
         )  # fmt: skip
         found[k] = Bootstrap(weighted).estimates().numbers[0]
-    return found * np.sqrt(size / (n - size))
+    return np.asarray(found * np.sqrt(size / (n - size)))
 
 
 def _widen(estimates: dict[str, dict[str, float]], drawn: Estimates, again: Floats) -> None:

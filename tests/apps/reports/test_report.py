@@ -451,7 +451,7 @@ def test_notebooks_show_the_same_pieces(care, gated, held, walker):
     assert "around x = " in cells._repr_html_()
     judged = dprl.evaluate(gated, held, values=False, draws=50)
     text = judged._repr_html_()
-    assert text.count("<svg") == 4
+    assert text.count("<svg") == 5  # the one to read, and all four that exist
     assert text.count("not computed") == 3
     assert "Effective sample size" in text
     text = gated.certificate._repr_html_()

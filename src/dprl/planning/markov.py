@@ -39,6 +39,13 @@ cells are uncorrelated, and in large logs, where they are jointly normal, indepe
 the shuffles; T is a sum of squares of such sums. The tests hold p-values of small logs to their
 level by simulation.
 
+*What comes later* is another matter: the surprises after an early visit are also those after the
+next, so that cells of one group vary together, and where episodes are long a test that shuffles
+each cell on its own is false three times as often as it says. There the mean of T is that of the
+shuffles all the same, and how far it varies is also asked with one random sign for all that is of
+one group: T* = ∑_cells (∑_k A_k² / n_k - B² / n), A_k and B the sums of the signed outcomes of a
+category and of its cell, brought to the mean of the shuffles. The larger p-value of the two counts.
+
 **Cut episodes.** The last visit of a cut episode has no known outcome: observation stopped before
 it was seen. It is left out here whatever `cut` says; `cut` only says how V is estimated. That is
 right where observation does not stop because of what was about to come.
@@ -54,6 +61,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from dprl._core.arrays import Codes, Floats, Ints
 from dprl._core.checks import Cut, check_cut, check_gamma, check_level, check_seed, check_whole
@@ -556,6 +564,10 @@ WORTH_A_THREAD = 5_000_000
 OUTCOMES = (say("what comes"), say("the reward"), say("what comes later"))
 
 
+LATER = 2
+"""The number of "what comes later", of which the visits of a group have much in common."""
+
+
 def markov_check(
     log: Log,
     gamma: float,
@@ -682,6 +694,7 @@ class _Cells:
     Attributes:
         pair: int64 (C,), s · A + a of each cell.
         cell: int64 (M,), the cell of each visit, from 0.
+        group: int32 (M,), the group of each visit.
         size: int64 (C,), the number of visits.
         y: float64 (O, M), outcomes.
         x: float64 (O, M), outcomes standardized within cells; 0 where they do not differ.
@@ -691,6 +704,7 @@ class _Cells:
 
     def __init__(self, log: Log, rows: Ints, pair: Ints, y: Floats, past: list[Candidate]) -> None:
         self.log, self.past = log, past
+        self.group = log.group[np.searchsorted(log.starts, rows, "right") - 1]
         self.pair, self.cell, self.size = np.unique(pair, return_inverse=True, return_counts=True)
         self.first = np.concatenate(([0], np.cumsum(self.size)))
         self.scale = float(np.abs(y).max(initial=0.0))
@@ -766,6 +780,9 @@ class _Cells:
             reached += (chance >= observed - 1e-9 * (1 + observed)).sum(axis=0)
             done = upto
         p = (1 + reached) / (1 + done)
+        for o, q in tests:
+            if self.kept[o] == LATER:
+                p[o, q] = max(p[o, q], self._by_groups(o, q, seed, done))
         adjusted = _holm(p[tests[:, 0], tests[:, 1]])
         each = in_cells(*given)
         made = [
@@ -775,6 +792,28 @@ class _Cells:
         made.sort(key=lambda c: (c.p, -c.share))
         empty = np.flatnonzero(~(self.n_compared > 0).any(axis=0))
         return (*made, *(self._nothing(int(q)) for q in empty)), done
+
+    def _by_groups(self, o: int, q: int, seed: int, draws: int) -> float:
+        """The p-value where all that is of one group has one random sign; see the module."""
+        on = np.flatnonzero(self.counted[o, q][self.cell])
+        cell, group = self.cell[on], self.group[on]
+        category = self.room[cell * len(self.past) + q] + self.label[q, on]
+        sums = sparse.csr_array((self.x[o, on], (category, group)))
+        of_cells = sparse.csr_array((self.x[o, on], (cell, group)), (len(self.size), sums.shape[1]))
+        own, whole = np.unique(category), np.unique(cell)
+        sums, of_cells = sums[own], of_cells[whole]
+        observed = float(((sums.sum(axis=1)) ** 2 / self.sizes[own]).sum())
+        random, found = np.random.default_rng((seed, q)), []
+        for first in range(0, draws, 64):
+            some = (sums.shape[1], min(64, draws - first))
+            signs = random.integers(0, 2, some) * 2.0 - 1.0
+            found.append(
+                ((sums @ signs) ** 2 / self.sizes[own, None]).sum(axis=0)
+                - ((of_cells @ signs) ** 2 / self.size[whole, None]).sum(axis=0)
+            )
+        T = np.concatenate(found)
+        mean = float((self.categories[:, q] - 1)[self.counted[o, q]].sum())
+        return float(1 + (T * (mean / T.mean()) >= observed).sum()) / (1 + draws)
 
     def _nothing(self, q: int) -> Comparison:
         """A candidate for which no cell has anything to compare."""

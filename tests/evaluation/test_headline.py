@@ -37,7 +37,7 @@ def test_several_steps_are_led_by_wdr_one_by_dr_and_weights_alone_by_wis(care):
     assert found.headline == "WDR"
     assert f"{found['WDR']['difference']:+.3f}" in found.answer()
     assert found.details().startswith(found.answer())
-    assert found.answer() in found._repr_html_()
+    assert found.brief()[0] in found._repr_html_()
     assert dprl.evaluate(policy, test, draws=50, values=False).headline == "WIS"
     assert dprl.evaluate(DRUG, one_step(200), gamma=1.0, draws=50).headline == "DR"
     assert dprl.compare([policy], test, draws=50).estimator == "WDR"

@@ -464,7 +464,8 @@ def test_table_json_frame(swept):
     data = json.loads(swept.to_json())
     assert [row["n_min"] for row in data["settings"]] == GRID
     assert data["valid"] == swept.valid
-    assert "<table>" in swept._repr_html_()
+    assert "picks n_min" in swept._repr_html_()
+    assert "<img" in swept._repr_html_()  # the picture of all settings
 
 
 @pytest.mark.slow

@@ -261,7 +261,7 @@ def effects(
         ...     reward=drug + rng.normal(size=400), propensity=np.full(400, 0.5),
         ... )
         >>> print(dprl.effects(log).finding())
-        drug instead of placebo, for everyone: the return higher by 1.12 (0.92 to 1.31).
+        drug instead of placebo, for everyone: the return higher by 1.09 (0.89 to 1.29).
     """
     check_log(log)
     gamma, delta, seed = check_gamma(gamma), check_delta(delta), check_seed(seed)

@@ -148,7 +148,7 @@ def check_members(members: Any) -> tuple[Any, ...]:
     if not isinstance(members, list | tuple):
         raise ParameterError(
             worded("members must be a list of learners; got {got}.", got=repr(members)),
-            do="Put learners into it: members=[dprl.baselines.SPIBB(n_min=10, gamma=0.99)], say.",
+            do="Put learners into it: 'members=[SPIBB(n_min=10, gamma=0.99)]', say.",
             argument="members",
         )
     for i, learner in enumerate(members):

@@ -282,7 +282,7 @@ def _by_arm(chances: Mapping[str, Any] | Sequence[str], log: Log) -> dict[int, A
         if len(chances) < len(words):
             raise ParameterError(
                 f"chances are ARM=NUMBER or ARM=COLUMN; got {first_few(map(repr, words), 4)}.",
-                do="For example: drug=0.25 placebo=0.75",
+                do="For example: 'drug=0.25 placebo=0.75'",
                 argument="chances",
             )
     arms = {_code(str(arm), log.actions, "chances"): value for arm, value in chances.items()}

@@ -542,7 +542,7 @@ def _listed(policy: Any, kind: str) -> list[dict[str, Any]]:
         raise ParameterError(
             "a forest plot needs intervals, and this policy keeps none.",
             where=f"{type(policy).__name__}.{kind}s() has {', '.join(listed.columns)}",
-            do="Fit DPRLDiscrete, Confident, DPRLContinuous or Rules.",
+            do="Fit one of the learners of dprl itself.",
         )
     certificate = getattr(policy, "certificate", None)
     issued = () if certificate is None else certificate.rows

@@ -11,7 +11,6 @@ from thinned import COLUMNS, trial
 
 import dprl
 from conftest import options
-from dprl._core.html import render
 from dprl.apps.reports.changes import describe_changes
 from dprl.apps.review.app import open_review
 
@@ -106,7 +105,7 @@ def test_a_log_without_further_columns_is_as_before(thinned):
     assert evaluation.to_dict()["balance"] is None
     assert "not in the state" not in str(evaluation)
     assert "also" not in evaluation.settings
-    assert render("notebook.html", piece="evaluation", scoped="", evaluation=evaluation)
+    assert "not in the state" not in evaluation._repr_html_()
 
 
 @pytest.mark.slow

@@ -351,4 +351,4 @@ def test_python_reads_a_category_of_other_types_as_act_does(kind):
     rows = [{**row, "kind": kind(row["kind"])} for row in rows]
     acted = [None if a is dprl.DEFER else a for a in map(policy.act, rows)]
     assert [names["suggest"](row) for row in rows] == acted
-    assert len(set(acted)) == 2
+    assert len(set(acted)) >= 2

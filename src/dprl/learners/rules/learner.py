@@ -141,7 +141,7 @@ class Rules:
 
     Example:
         >>> import dprl, numpy as np
-        >>> rng = np.random.default_rng(0)
+        >>> rng = np.random.default_rng(1)
         >>> x = rng.normal(size=(600, 2))
         >>> drug = rng.random(600) < 0.4
         >>> score = drug * np.where(x[:, 0] > 0, 1.0, -1.0) + rng.normal(size=600)

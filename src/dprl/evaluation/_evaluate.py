@@ -359,9 +359,9 @@ def _widen(estimates: dict[str, dict[str, float]], drawn: Estimates, again: Floa
 
 
 def _spread(x: Floats) -> float:
-    """The standard deviation of the finite numbers; 0 where half of them are none."""
+    """The standard deviation of the finite numbers; 0 where half, or all but one, are none."""
     fine = x[np.isfinite(x)]
-    return float(fine.std(ddof=1)) if len(fine) > len(x) / 2 else 0.0
+    return float(fine.std(ddof=1)) if len(fine) > max(len(x) / 2, 1) else 0.0
 
 
 def _apart_by_division(

@@ -57,7 +57,7 @@ def test_learning_and_judging_share_no_group(pathway):
 def test_its_numbers_are_those_of_the_steps_by_hand(pathway):
     log = dprl.envs.care_pathway().sample(2_000, seed=0)
     learn, judge = log.split(0.6, seed=0)
-    policy = dprl.Confident(gamma=1.0, risk=0.025).fit(learn)
+    policy = dprl.Confident(gamma=1.0, risk=0.025, n_min=20, keep=0.9).fit(learn)
     assert pathway.policy.digest() == policy.digest()
     by_hand = dprl.evaluate(policy, judge, draws=200)
     assert pathway.evaluation.rows == by_hand.rows

@@ -201,9 +201,8 @@ class Outcome:
             return joined("", (amount(value, digits, sign), self.measured))
 
         if not (math.isfinite(low) and math.isfinite(high)):
-            size = abs(difference)
-            none = not size or not math.isfinite(size)
-            digits = 3 if none else max(2 - math.floor(math.log10(size)), 0)
+            plain = not difference or not math.isfinite(difference)
+            digits = 3 if plain else max(2 - math.floor(math.log10(abs(difference))), 0)
             words = say(
                 "{name} {size} as estimated, without an interval", name=name,
                 size=told(difference, "+"),

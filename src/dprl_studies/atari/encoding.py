@@ -556,11 +556,11 @@ def compare_objectives(
 # What DPRL gains beyond it is due to the comparison of returns; the rest is due to the majority
 # vote among the actions of the mixture of players.
 
-ENOUGH, LOOKED = 30, 500
+WANTED, LOOKED = 30, 500
 """Number of neighbours wanted, and number of states at which they are counted."""
 
 
-def choose_radius(log: Log, enough: int = ENOUGH) -> float:
+def choose_radius(log: Log, enough: int = WANTED) -> float:
     """The median distance of a state to the `enough`-th nearest state of other games.
 
     Args:

@@ -845,7 +845,7 @@ def _digest(array: NDArray[Any]) -> bytes:
 # around core pairs, in balls. `core_volume` estimates it: of points drawn in the balls at random,
 # a point that lies in k of them counts 1/k.
 
-CHUNK = 1_024
+CENTRES = 1_024
 
 
 @compiled
@@ -878,7 +878,7 @@ def greedy_net(
     centre = np.full(N, -1, np.int64)
     after = 0
     while True:
-        left = np.flatnonzero(wanted[after:] & (centre[after:] < 0))[:CHUNK] + after
+        left = np.flatnonzero(wanted[after:] & (centre[after:] < 0))[:CENTRES] + after
         if not len(left):
             return centre
         indptr, rows = engine.neighbors(engine.points.z[left], radius)
@@ -956,8 +956,8 @@ def nearest_centres(
 ) -> NDArray[np.int64]:
     """The nearest centre of each query within `radius`, int64 (Q,); -1 if all are farther."""
     nearest = np.empty(len(queries), np.int64)
-    for start in range(0, len(queries), CHUNK * 16):
-        chunk = slice(start, start + CHUNK * 16)
+    for start in range(0, len(queries), CENTRES * 16):
+        chunk = slice(start, start + CENTRES * 16)
         indptr, rows = centres.neighbors(queries[chunk], radius)
         _nearest(centres.points.z, queries[chunk], indptr, rows, nearest[chunk])
     return nearest

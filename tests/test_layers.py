@@ -206,3 +206,19 @@ def test_the_old_place_of_the_studies_works_with_a_warning():
         with pytest.warns(DeprecationWarning, match=f"dprl.{name} is called dprl_{name} now"):
             module = importlib.import_module(f"dprl.{name}")
         assert module is importlib.import_module(f"dprl_{name}")
+
+
+def test_no_module_gives_one_name_two_values():
+    """Where modules are folded together, a constant of the one must not replace the other's."""
+    twice = []
+    for path in SRC.rglob("*.py"):
+        named = [
+            name.id
+            for line in ast.parse(path.read_text(encoding="utf-8")).body
+            if isinstance(line, ast.Assign)
+            for target in line.targets
+            for name in (target.elts if isinstance(target, ast.Tuple) else [target])
+            if isinstance(name, ast.Name) and name.id != "_"
+        ]
+        twice += [(path.name, name) for name in sorted(set(named)) if named.count(name) > 1]
+    assert not twice

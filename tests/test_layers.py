@@ -211,7 +211,7 @@ def test_the_old_place_of_the_studies_works_with_a_warning():
 def test_no_module_gives_one_name_two_values():
     """Where modules are folded together, a constant of the one must not replace the other's."""
     twice = []
-    for path in SRC.rglob("*.py"):
+    for path in MODULES:
         named = [
             name.id
             for line in ast.parse(path.read_text(encoding="utf-8")).body

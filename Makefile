@@ -99,7 +99,7 @@ bench: $(STAMP)-bench
 SEED ?= 33
 MADE := build/findings-$(SEED)
 CONTESTS := gridworld forest risky-arms random-mdps icu-sepsis
-FOUND := $(CONTESTS) bounds coverage intervals contrasts confident rules hypotension
+FOUND := $(CONTESTS) bounds coverage intervals contrasts confident rules wards hypotension
 findings: $(STAMP)-bench
 	@test -d $(MADE)/tables || $(BIN)/dprl icu simulate --stays 2000 --seed $(SEED) --out $(MADE)/tables
 	@$(BIN)/dprl reproduce $(filter-out hypotension,$(FOUND)) --seed $(SEED) --out $(MADE) $(if $(MINUTES),--minutes $(MINUTES))

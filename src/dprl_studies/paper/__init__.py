@@ -83,6 +83,7 @@ EXPERIMENTS = {
         needs="--tables", maker="on_tables", options=("tables", "folder", "progress"),
         review="Hypotension in intensive care: what would change",
     ),
+    "wards": Entry("wards", "How far estimates are from the truth in simulated intensive care."),
     "atari": Entry(
         "atari", "Who plays better than the mixture that played the logged games.",
         needs="--experts, unless --quick", maker="on_games",

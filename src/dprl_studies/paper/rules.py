@@ -43,6 +43,7 @@ from dprl_studies import icu
 from dprl_studies.harness import Experiment, Setting, by, table_of
 from dprl_studies.icu.simulation import best_constant, frugal_treatment
 from dprl_studies.paper.hypotension import learner as rival
+from dprl_studies.paper.wards import ward
 
 SHAPES = ("linear", "steps", "waves", "drift", "surrogate")
 """The worlds in which actions do nothing, by how actions depend on the features.
@@ -135,10 +136,7 @@ def _nothing_works(setting: Setting) -> list[Row]:
 
 def _intensive_care(setting: Setting) -> list[Row]:
     seed, costs = setting["seed"] + setting["dataset"], icu.Costs()
-    with tempfile.TemporaryDirectory() as folder:
-        icu.simulate(Path(folder) / "tables", stays=setting["stays"], seed=seed)
-        built = icu.build(Path(folder) / "tables", Path(folder) / "stays.parquet")
-        data = icu.prepare(icu.read_stays(built.path), seed=seed, reward="shortfall", costs=costs)
+    data = ward(setting["stays"], seed, reward="shortfall")
     played = 200 if setting["quick"] else 2_000
     worth = partial(icu.true_value, gamma=GAMMA, stays=played, seed=seed, costs=costs)
     usual, best = worth()[0], worth(frugal_treatment)[0]

@@ -17,6 +17,7 @@ from dprl.logs.encoding.doses import actions_of, checked_bins
 from dprl.logs.reading.also import AlsoNames, also_names, collect
 from dprl.logs.reading.columns import Coded, Columns, encode, encode_menus, numbers, tidy_labels
 from dprl.logs.reading.dates import text_times
+from dprl.logs.reading.lake import gathered
 from dprl.logs.reading.options import Reading
 from dprl.logs.reading.text import Text, fold
 from dprl.logs.reading.times import Zoned, times
@@ -310,7 +311,7 @@ def frame_columns(
     import narwhals as nw
 
     try:
-        table = nw.from_native(frame)
+        table = nw.from_native(gathered(frame))
         columns = table.collect_schema().names()
     except nw.exceptions.DuplicateError as error:
         raise LogError(

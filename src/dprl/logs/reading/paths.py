@@ -97,9 +97,9 @@ def _refuse_managed(folders: Iterable[Path]) -> None:
                 "replaced, and only its own records say which.",
                 str(found),
                 worded(
-                    "Read it with a program that knows the format (DuckDB, polars, Spark), and "
-                    "write its rows to Parquet files elsewhere{choice}.",
-                    choice=either(", or hand over the table: dprl.from_frame", ""),
+                    "Read it with the library of its format and {choice}write its rows to Parquet "
+                    "files elsewhere.",
+                    choice=either("hand the table over (dprl.scan, dprl.from_frame), or ", ""),
                 ),
             )
 

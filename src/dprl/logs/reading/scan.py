@@ -42,9 +42,10 @@ from dprl.logs.reading.assemble import (
     dropped_finding,
     log_of,
 )
-from dprl.logs.reading.columns import Coded, Columns, encode_menus, one_label
+from dprl.logs.reading.columns import Coded, Columns, encode_menus, one_label, tidy_labels
 from dprl.logs.reading.files import Files, Progress
 from dprl.logs.reading.frames import choose, in_words_of, quoted
+from dprl.logs.reading.lake import is_table, written_out
 from dprl.logs.reading.options import OPTIONS, Reading, documented
 from dprl.logs.reading.paths import halves, literal
 from dprl.logs.reading.store import Layout, Writer, digest_of
@@ -106,12 +107,18 @@ class Table:
         settings: SQL settings of the connection (memory limit, folder for temporary files).
         folder: A folder for what does not fit into memory; besides the files, the connection can
             reach this alone.
+        partitions: Whether folders named NAME=VALUE are columns too. Default False.
     """
 
     def __init__(
-        self, paths: Any, roles: Mapping[str, Any], settings: Mapping[str, Any], folder: Path
+        self,
+        paths: Any,
+        roles: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        folder: Path,
+        partitions: bool = False,
     ) -> None:
-        self.files = Files(paths, None, settings=settings, folders=[folder])
+        self.files = Files(paths, None, partitions=partitions, settings=settings, folders=[folder])
         if self.files.kind != "parquet":
             raise ParameterError(
                 "only Parquet files can be read in parts.",
@@ -152,7 +159,7 @@ class Table:
         if holds == "menus":
             text = f"CAST(to_json({cell}) AS VARCHAR)" if kind.endswith("]") else cell
             return Column(name, "menu", text)
-        if kind in WHOLE:
+        if kind in WHOLE or (name in self.files.folders and self._whole(name)):
             return Column(name, "int", f"CAST({cell} AS BIGINT)")
         if kind == "BOOLEAN":
             return Column(name, "bool", f"CAST({cell} AS BIGINT)")
@@ -178,6 +185,12 @@ class Table:
                 do="Labels are text, whole numbers, or true and false.",
             )
         return Column(name, "text", f"nullif(CAST({cell} AS VARCHAR), '')")
+
+    def _whole(self, name: str) -> bool:
+        """Whether the folders' values of a column, which are text, stand for whole numbers."""
+        words = self.all(f"SELECT DISTINCT {quoted(name)} FROM ({self.scan})")
+        labels = tidy_labels([word for (word,) in words if word]).values()
+        return all(isinstance(label, int) for label in labels)
 
     def _number(self, name: str, kind: str, cell: str) -> str:
         if kind == "VARCHAR":
@@ -870,7 +883,7 @@ LEAST = 256 << 20
 PER_ROW = 500
 """Bytes of the memory limit for each row of a part: a row takes far less, but is not alone."""
 IN_MEMORY = (
-    "also", "categorical", "partitions", "action_bins", "decimal", "encoding", "dates", "labels",
+    "also", "categorical", "action_bins", "decimal", "encoding", "dates", "labels",
     "design", "versus", "chances", "strata",
 )  # fmt: skip
 """Options of reading that a log in parts does not have."""
@@ -915,6 +928,7 @@ def scan(  # noqa: D417  (see `documented`)
     reward_range: tuple[float, float] | None = None,
     events: Sequence[str] | None = None,
     follow_up: Any = None,
+    partitions: bool = False,
     outcome: str = "",
     unit: str = "",
     better: str = "",
@@ -923,14 +937,17 @@ def scan(  # noqa: D417  (see `documented`)
     folder: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> LogInParts:
-    """Read logged decisions that need not fit into memory, from Parquet files.
+    """Read logged decisions that need not fit into memory, from Parquet files or a lake.
 
     Files may be unsorted, and episodes may span files. All checks of `dprl.read` are made, with the
     same errors. The rows are stored in a private folder for temporary files (about 20 bytes a row,
     three times that while unsorted rows are sorted), which is removed when the result is closed.
 
     Args:
-        paths: A file, a pattern such as ``'logs/*.parquet'``, or several of either.
+        paths: A file, a pattern such as ``'logs/*.parquet'``, or several of either. Or a table that
+            need not fit into memory either: an Arrow dataset or stream of batches (Delta Lake,
+            Iceberg and object stores come as these), a DuckDB relation, a polars LazyFrame. Its
+            rows are written once to the private folder.
         state: Column of state labels.
         missing: What to do about missing values, as in `dprl.read`: "error" refuses them;
             "drop-episodes" leaves out the episodes that have one; "flag" gives a missing state a
@@ -1013,7 +1030,8 @@ def scanned(
     }
     try:
         with said_if_short("the parts of the log", str(private)):
-            table = Table(paths, reading.columns, settings, private)
+            files = written_out(paths, private) if is_table(paths) else paths
+            table = Table(files, reading.columns, settings, private, reading.partitions)
             try:
                 making = Making(table, asked, private, progress)
                 made = making.parts()

@@ -9,7 +9,7 @@ STAMP := .venv/.installed
 # Python keeps what it compiled, whatever the shell says: reading every test anew costs seconds a process.
 export PYTHONDONTWRITEBYTECODE :=
 DOCTESTS := --doctest-modules src/dprl
-STUDIES := --doctest-modules src/dprl_studies --ignore=src/dprl_studies/atari
+STUDIES := --doctest-modules src/dprl_studies src/dprl/apps/study.py --ignore=src/dprl_studies/atari
 
 .PHONY: demo test check lint coverage format words slow fuzz deep atari lowest bench findings docs release clean
 

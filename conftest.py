@@ -61,8 +61,16 @@ def _example_folder(
         request.getfixturevalue("monkeypatch").chdir(folder)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The examples of the studies take as long as slow tests do."""
+    """What is slow beside what is marked so: examples that run studies, and most of thin tests."""
+    seen: dict[str, int] = {}
     for item in items:
-        if isinstance(item, pytest.DoctestItem) and "dprl_studies" in item.path.parts:
-            item.add_marker(pytest.mark.slow)
+        if isinstance(item, pytest.DoctestItem):
+            if "dprl_studies" in item.path.parts or item.name.startswith("dprl.apps.study.Study"):
+                item.add_marker(pytest.mark.slow)
+        elif thin := item.get_closest_marker("thin"):
+            test = item.nodeid.partition("[")[0]
+            seen[test] = seen.get(test, 0) + 1
+            if seen[test] > thin.args[0]:
+                item.add_marker(pytest.mark.slow)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numba
 import numpy as np
+import pytest
 
 import dprl
 
@@ -63,6 +64,7 @@ def test_a_kernel_is_its_source_where_nothing_is_compiled(monkeypatch):
     assert shares(np.float64(1.0), np.float64(0.0)) == np.inf  # as machine code: no warning
 
 
+@pytest.mark.slow
 def test_doctor_says_that_nothing_is_compiled():
     done = subprocess.run(
         [sys.executable, "-m", "dprl", "doctor", "--json"], capture_output=True, text=True,

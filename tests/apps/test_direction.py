@@ -230,6 +230,7 @@ def test_learned_and_judged_over_labels(tmp_path) -> None:
     check_shown(shown)
 
 
+@pytest.mark.slow
 def test_certified_and_watched(tmp_path) -> None:
     shown: dict[str, dict[str, Any]] = {}
     gains: list[float | None] = []
@@ -271,6 +272,7 @@ def test_certified_and_watched(tmp_path) -> None:
     check_shown(shown, *gains, -13.0)
 
 
+@pytest.mark.slow
 def test_confident(tmp_path) -> None:
     shown: dict[str, dict[str, Any]] = {}
     for way in WAYS:
@@ -286,6 +288,7 @@ def test_confident(tmp_path) -> None:
     check_shown(shown)
 
 
+@pytest.mark.slow
 def test_learned_and_judged_over_features(tmp_path) -> None:
     shown: dict[str, dict[str, Any]] = {}
     gain = None
@@ -312,6 +315,7 @@ def test_learned_and_judged_over_features(tmp_path) -> None:
     check_shown(shown, gain, -20.0)
 
 
+@pytest.mark.slow
 def test_the_answer_is_the_same_in_other_words() -> None:
     """At most eight lines, verdict first: "higher by 0.6" where more is better, else "lower by"."""
     printed = {}

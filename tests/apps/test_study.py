@@ -63,6 +63,7 @@ def test_its_numbers_are_those_of_the_steps_by_hand(pathway):
     assert pathway.evaluation.rows == by_hand.rows
 
 
+@pytest.mark.slow
 def test_features_are_learned_by_rules_and_the_rule_is_the_first_sentence():
     result = dprl.study(ward(), draws=200)
     assert result.facts["learner"] == "Rules"
@@ -140,6 +141,7 @@ def test_where_nothing_helps_usual_practice_stays(n):
     assert not len(result.table())
 
 
+@pytest.mark.slow
 def test_a_policy_that_the_judging_part_contradicts_is_not_advised(monkeypatch):
     """One that harms, as if the learning part had been misled."""
     log = ward(800)
@@ -180,6 +182,7 @@ def test_the_gate_speaks_where_the_state_does_not_tell_enough(monkeypatch):
     assert asked["risk"] + result.policy.certificate.delta == pytest.approx(0.05)
 
 
+@pytest.mark.slow
 def test_a_second_run_takes_the_policy_that_is_there_and_writes_the_same(tmp_path, monkeypatch):
     log = dprl.envs.care_pathway().sample(1_500, seed=3)
     dprl.study(log, tmp_path / "s", draws=50)
@@ -196,6 +199,7 @@ def test_a_second_run_takes_the_policy_that_is_there_and_writes_the_same(tmp_pat
     assert len(calls) == 1 + 10  # and the divisions that it is compared with
 
 
+@pytest.mark.slow
 def test_every_number_that_is_shown_is_in_the_rows(tmp_path):
     log = dprl.envs.care_pathway().sample(2_000, seed=0)
     result = dprl.study(log, tmp_path / "s", draws=100)
@@ -239,6 +243,7 @@ def test_the_folder_must_be_one(tmp_path):
         dprl.study(dprl.envs.care_pathway().sample(50, seed=0), tmp_path / "none" / "s")
 
 
+@pytest.mark.slow
 def test_the_command_proposes_says_what_it_assumed_and_can_be_repeated(
     tmp_path, monkeypatch, capsys
 ):

@@ -203,6 +203,7 @@ def test_the_level_is_shared():
     assert dprl.gate(LEARNER, two, **declared).certificate.tested == (2,)
 
 
+@pytest.mark.thin(1)
 @pytest.mark.parametrize("way", ["all visits", "declared"])
 def test_it_is_the_same_wherever_the_rows_are(way, held, tmp_path):
     log = wander(3, 500)
@@ -214,6 +215,7 @@ def test_it_is_the_same_wherever_the_rows_are(way, held, tmp_path):
     assert here.act(["ill", "well"]) == [dprl.Avoid("d"), dprl.DEFER]
 
 
+@pytest.mark.slow
 def test_sites_that_share_no_rows_say_it():
     """Single bins: the certificate of the pooled log. Wider ones, and hidden actions: no more."""
     rng = np.random.default_rng(0)
@@ -390,6 +392,7 @@ def rushed(seed, n=500):
     return to_log(rows)
 
 
+@pytest.mark.slow
 def test_the_gate_asks_whether_the_state_is_enough(monkeypatch):
     asked = {"value_range": (0.0, 3.8)}
     for seed in range(3):

@@ -86,6 +86,7 @@ few_and_many = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 def test_leaving_cut_episodes_out_certifies_harm_every_time():
     learner, logs = dprl.DPRLDiscrete(**LEARNER), 10
 
@@ -97,6 +98,7 @@ def test_leaving_cut_episodes_out_certifies_harm_every_time():
         dprl.gate(dprl.DPRLDiscrete(**LEARNER, cut="drop"), fast_and_slow(0), **UNIT)
 
 
+@pytest.mark.slow
 @few_and_many
 def test_a_window_certifies_no_harm(logs):
     """All are watched for three steps, in which the outcome of most is seen."""

@@ -76,6 +76,7 @@ def one_pair(x, y):
 returns = st.lists(st.sampled_from([0.0, 0.1, 0.25, 0.3333, 0.5, 0.7525, 0.99, 1.0]), max_size=9)
 
 
+@pytest.mark.slow
 @given(returns, returns)
 def test_e_value_against_its_definition(x, y):
     found = differences(one_pair(x, y), [0], 0.5)
@@ -604,6 +605,7 @@ def test_certificates_travel_with_the_policy(tmp_path):
             replace(gated, certificate=replace(gated.certificate, **other))
 
 
+@pytest.mark.slow
 def test_a_restricted_certificate():
     log = envs.small_grid().sample(4_000, seed=0)
     learner = dprl.DPRLDiscrete(n_min=20, gamma=0.95, cut="terminal")

@@ -94,6 +94,7 @@ def test_where_nothing_is_better_nothing_is_said():
     assert gated.act([[0.0, 0.0]]) == [dprl.DEFER]
 
 
+@pytest.mark.slow
 def test_too_large_a_cell_is_found_out():
     """Within the cell the suggestion is good on one side and bad on the other: not issued."""
     gated = dprl.gate(LEARNER, ward(6_000, 0, gap=0.3, spread=0.9), **UNIT)
@@ -171,6 +172,7 @@ def test_groups_and_refusals_over_features():
     assert gated.certificate.cells["centres"] == 0
 
 
+@pytest.mark.slow
 def test_a_gated_policy_over_features_is_evaluated():
     gated = dprl.gate(LEARNER, ward(1_500, 0), **UNIT)
     found = dprl.evaluate(gated, ward(3_000, 1), draws=100)
@@ -251,6 +253,7 @@ def ward_csv(tmp_path):
     return path, options(columns)
 
 
+@pytest.mark.slow
 def test_gate_command(run, ward_csv, tmp_path):
     path, columns = ward_csv
     assert run("fit", path, *columns, "--n-min", 20, "--gamma", 1)[0] == 0

@@ -40,6 +40,7 @@ def test_a_treatment_that_does_nothing_is_issued_without_and_held_back_with_gamm
     assert careful.certificate.confounding == 1.6
 
 
+@pytest.mark.slow
 def test_false_claims_at_the_true_gamma_stay_below_delta():
     _few_false(30)
 
@@ -221,6 +222,7 @@ def test_with_age_nowhere_the_certificate_prints_gamma_star(stroke):
     assert dprl.gate(LEARNER, log, confounding=1.6, **UNIT).certificate.vacuous
 
 
+@pytest.mark.slow
 def test_with_age_nowhere_a_rule_prints_gamma_star(stroke):
     kept = [f for f, name in enumerate(stroke.feature_names) if name != "age"]
     log = replace(stroke, features=np.asarray(stroke.features)[:, kept],

@@ -88,6 +88,7 @@ def test_the_gated_policy_is_the_same_byte_for_byte(way, rest, held, request, tm
         assert gated.certificate.rows or kind != "lots"
 
 
+@pytest.mark.thin(1)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_policy_is_gated_the_same(seed, held, tmp_path):
     fitted = dprl.DPRLDiscrete(n_min=10, gamma=0.9).fit(trial(seed))

@@ -47,6 +47,7 @@ def gated(policy):
     return dprl.gate(policy, LOG, **UNIT)
 
 
+@pytest.mark.slow
 def test_a_randomised_ward_is_proved(policy, gated):
     assert gated.act([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0]]) == ["drug", "wait"]
     certificate = gated.certificate
@@ -162,12 +163,14 @@ def test_all_proposals_are_tested_whatever_the_other_test_said(policy):
     assert two.rows[0]["low"] < one.rows[0]["low"]
 
 
+@pytest.mark.slow
 def test_a_learner_is_fitted_first():
     gated = dprl.gate(dprl.Rules(gamma=1.0, splits=1, depth=1, lam=1.0), ward(3, 600), **UNIT)
     assert gated.certificate.issued
     assert "2 such divisions share" in gated.certificate.details()  # one, and the same for everyone
 
 
+@pytest.mark.slow
 def test_confounding_in_the_features_strikes():
     """Younger people get the drug and do better anyhow: whole returns are no proof."""
     log = ward(1, by_age=-1.5, age_counts=-0.15)
@@ -281,6 +284,7 @@ def test_settings_that_rules_have_no_use_for(policy):
         dprl.gate(policy, LOG, value_range=(0.0, 0.5))
 
 
+@pytest.mark.slow
 def test_cut_episodes_need_a_treatment():
     ended = np.ones(1_500, bool)
     ended[::10] = False

@@ -135,6 +135,7 @@ def told(family, world, log):
     return {one.claim: one for one in claims.FAMILIES[family].told(world, log, 0)}
 
 
+@pytest.mark.slow
 def test_what_is_true_of_one_world_is_false_of_its_opposite():
     """The same log, and the truth of a world in which everything is the other way round."""
     world, opposite = (hard.habits(6, size=size) for size in (0.4, -0.4))
@@ -163,6 +164,7 @@ def test_rules_of_one_world_are_false_of_its_opposite():
     assert right["rules: every rule"].kept > 0.3
 
 
+@pytest.mark.slow
 def test_a_run_stops_after_some_minutes_and_continues(tmp_path):
     some = reproduce(TOY, tmp_path / "some", workers=1, minutes=1e-9)
     assert some.rows == 4  # one task

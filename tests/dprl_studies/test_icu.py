@@ -643,6 +643,7 @@ def test_medians_and_terciles_are_the_training_patients_own(many):
     assert any("'alt' is known nowhere" in note for note in fitted.notes)
 
 
+@pytest.mark.slow
 def test_nothing_of_the_test_patients_reaches_the_training_log(many, tmp_path):
     ward, folder = many
     before = icu.prepare(icu.read_stays(folder / "stays.parquet"), seed=0, edges="terciles")

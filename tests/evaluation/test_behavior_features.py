@@ -55,6 +55,7 @@ def test_as_few_folds_as_leave_a_fit_its_steps(steps, folds):
     assert practice._usual_folds(SimpleNamespace(state=[0], n_steps=steps)) == 5
 
 
+@pytest.mark.slow
 def test_an_evaluation_fits_few_models(monkeypatch):
     """Of each of five ways to make folds: two folds of five models of the behaviour, and two
     forests of 20 trees a fold of the values."""
@@ -150,6 +151,7 @@ def test_features_may_be_missing():
     np.testing.assert_allclose(table.sum(axis=1), 1)
 
 
+@pytest.mark.slow
 def test_the_mean_of_several_divisions_moves_less_with_the_seed(monkeypatch):
     """And what is left of the spread is in the interval."""
     rng = np.random.default_rng(0)
@@ -170,6 +172,7 @@ def test_the_mean_of_several_divisions_moves_less_with_the_seed(monkeypatch):
     assert several < judged()
 
 
+@pytest.mark.slow
 def test_errors_that_go_with_outcomes_leave_no_interval():
     """Where the policy acts; elsewhere, and where errors go with nothing, nothing changes."""
     log = hard.null("linear", "weak").sample(500, seed=0)

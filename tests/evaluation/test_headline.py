@@ -99,6 +99,7 @@ def test_groups_of_many_episodes_keep_their_interval():
     assert not [w for w in found.warnings if "nobody followed" in w]
 
 
+@pytest.mark.slow
 def test_a_model_of_practice_that_the_record_refutes_gives_no_interval(monkeypatch):
     """The fit get the drug by a rule that no model sees here: all of them are lines."""
     rng = np.random.default_rng(0)

@@ -343,6 +343,7 @@ def test_a_group_that_went_against_once_is_no_follower():
     assert (facts["reached"], facts["followers"]) == (20, 0)
 
 
+@pytest.mark.slow
 def test_values_reach_to_the_end_of_long_episodes():
     """70 steps of reward 1 for the suggestion: fewer backups than steps would cut values off."""
     n, T = 24, 70

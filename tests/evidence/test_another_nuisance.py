@@ -51,6 +51,7 @@ def test_a_model_of_what_follows_is_asked_for_by_name(added):
     assert (plain.b == named.b).all()
 
 
+@pytest.mark.slow
 def test_evaluation_and_learners_use_it(added):
     train, test = ward(seed=0), ward(seed=1)
     policy = dprl.CallablePolicy(lambda x: np.ones(len(x), int), actions=(0, 1))

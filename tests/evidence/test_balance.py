@@ -191,6 +191,7 @@ def test_the_gate_warns_and_keeps_it(n_min):
     assert any("a lower age" in note for note in gated.certificate.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (DATA / "trials" / "ist.parquet").exists(), reason="no stroke trial here")
 def test_the_real_trial_thinned_names_age():
     rows = pd.read_parquet(DATA / "trials" / "ist.parquet")

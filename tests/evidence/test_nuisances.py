@@ -186,6 +186,7 @@ def test_where_trees_are_the_truth_they_get_the_weight():
     assert best < 0.45
 
 
+@pytest.mark.slow
 def test_the_step_is_a_cause_that_must_not_be_left_out():
     """Later steps earn less and take the first action more often: no effect, yet it seems so."""
     log, _ = null_world(3, drift=1.5, pay=1.0)
@@ -200,6 +201,7 @@ def test_the_step_is_a_cause_that_must_not_be_left_out():
     assert t[False] < -4
 
 
+@pytest.mark.slow
 def test_values_are_worth_having():
     log, _, fitted = null_fit()
     assert credit(log, 0.99, 0.9, fitted.V).var() < 0.4 * credit(log, 0.99, 1.0, 0 * fitted.V).var()

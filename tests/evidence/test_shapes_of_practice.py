@@ -33,6 +33,7 @@ def null_log(shape, groups, steps=1, seed=0, slope=1.0, pay=1.0):
     return log, chance
 
 
+@pytest.mark.thin(1)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_a_treatment_that_does_nothing_seems_to_do(shape):
     """Before there were products the score of "product" and "xor" was 5 to 12 errors from 0."""

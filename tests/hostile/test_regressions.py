@@ -78,6 +78,7 @@ def test_offsets_of_times_count(tmp_path):
     assert dprl.read(path, **C, time="t").action.tolist() == [0, 1]
 
 
+@pytest.mark.slow
 def test_zoned_times_do_not_depend_on_where_we_are(tmp_path):
     moments = pd.to_datetime(["2020-10-25T00:30Z", "2020-10-25T01:10Z"], utc=True)
     pd.DataFrame(frame(e=[1, 1], t=moments, a=[0, 1])).to_parquet(tmp_path / "z.parquet")
@@ -355,6 +356,7 @@ def options(columns):
     return [x for part, name in columns.items() for x in (f"--{part}", name)]
 
 
+@pytest.mark.slow
 def test_every_error_is_json_where_json_was_asked_for(visits, tmp_path):
     path, columns = visits
     fit = ["fit", path, *options(columns), "--n-min", 20, "--gamma", 0.9]
@@ -782,6 +784,7 @@ def test_labels_of_a_policy_are_known_as_pandas_writes_them_beside_a_gap(tmp_pat
     assert policy.act("00") is dprl.DEFER
 
 
+@pytest.mark.thin(1)
 @pytest.mark.parametrize("own", [["0", "1", "2"], ["0", "1", "high"]])
 def test_a_category_of_numbers_is_known_as_pandas_writes_it(own):
     table = labelled().assign(x=0.5)

@@ -272,6 +272,7 @@ def test_doubt_is_the_papers():
 # -- LCB and the usual action ------------------------------------------------------------------
 
 
+@pytest.mark.thin(1)
 @pytest.mark.parametrize("c", [0.0, 0.05, 0.3, 2.0])
 @pytest.mark.parametrize("gamma", [0.6, 0.9])
 def test_lcb_is_the_fixed_point_of_pessimistic_value_iteration(gamma, c):

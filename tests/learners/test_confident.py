@@ -94,6 +94,7 @@ def test_the_choice_without_halves_equals_the_oracle(seed):
     assert policy.gain["member"] == f"sure {doubt}"
 
 
+@pytest.mark.thin(1)
 @pytest.mark.parametrize("seed", range(0, 30, 3))
 def test_the_choice_by_halves_and_its_bound_equal_the_oracle(seed):
     visits = random_visits(seed)
@@ -499,6 +500,7 @@ def test_what_circles_at_a_profit_is_deferred_with_a_note_and_a_discount_helps()
     assert "circles" not in discounted.provenance
 
 
+@pytest.mark.slow
 def test_logs_without_discount_are_fitted_and_say_where_they_defer():
     noted = 0
     for seed in (8, 114, 160, 257, *range(12)):
@@ -636,6 +638,7 @@ def test_sentences_about_the_gain(sure):
         assert words in only
 
 
+@pytest.mark.slow
 def test_sentences_where_the_bound_is_below_zero_or_no_half_was_sure():
     words = {}
     for seed in range(12):

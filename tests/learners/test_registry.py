@@ -80,6 +80,7 @@ def test_its_files_are_checked_as_those_of_dprl(firm, visits, tmp_path):
         dprl.load(tmp_path / "firm.dprl")
 
 
+@pytest.mark.slow
 def test_its_options_on_the_command_line(run, firm, visits):
     own = [visits[0], *options(COLUMNS), "--gamma", 1, "--learner", "firm"]
     code, out, err = run("fit", *own, "--least", 0.1, "--n-min", 30, "--json")

@@ -154,6 +154,7 @@ def test_a_policy_remembers_the_column_of_a_role(rows, cost):
     assert dprl.load(rows / "p.dprl").provenance["columns"]["cost"] == "cost"
 
 
+@pytest.mark.slow
 def test_a_role_is_an_option_of_the_command_line(rows, cost, tmp_path):
     """In another process, whose roles are there before its options are made."""
     import subprocess

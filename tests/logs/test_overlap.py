@@ -83,6 +83,7 @@ def test_actions_that_became_text_do_not_hide_a_log():
     assert shares(sketch(log), log.digest(), named)["episodes"] > 0.95
 
 
+@pytest.mark.slow
 def test_renamed_episodes_are_told_from_chance():
     """Logs of few and of many kinds of episodes: never without copies, always with enough."""
     for digits, states in ((6, 3), (3, 3), (2, 3), (1, 3), (0, 2)):

@@ -50,6 +50,7 @@ def test_states(seed, data):
     assert limited.provenance["log"] == policy.provenance["log"]
 
 
+@pytest.mark.slow
 def test_a_part_of_a_plan_tells_no_plan(tmp_path):
     words = "if all suggestions after it are followed too"
     rooms = dprl.envs.rooms()  # where states are met again, so that Q is no mean of first visits

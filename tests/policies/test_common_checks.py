@@ -397,6 +397,7 @@ def test_names_do_not_matter(learner):
     assert renamed.act([f"state {s}" for s in known]) == answers
 
 
+@pytest.mark.thin(5)
 @every
 def test_evaluate_asks_through_the_interface_alone(name):
     """Whatever has the interface is evaluated; nothing asks for a class or a private part."""

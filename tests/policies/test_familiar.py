@@ -42,6 +42,7 @@ def lines(err):
     return [line for line in err.splitlines() if "dprl.toml" in line]
 
 
+@pytest.mark.slow
 def test_the_policy_s_columns_beat_a_settings_file(run, files):
     """It once said difference 0.000 with exit code 0: every state was unknown."""
     asked = ("evaluate", "policy.dprl", "test.csv", "--draws", 20, "--no-values", "--json")
@@ -225,6 +226,7 @@ def test_within_the_radius_of_a_range_is_near(walker):
         dprl.evaluate(walker, replace(log, features=beside), draws=10, values=False)
 
 
+@pytest.mark.slow
 def test_features_without_weight_do_not_count(walker):
     rng = np.random.default_rng(0)
     x, action = rng.random((300, 2)), rng.choice(["a", "b"], 300)

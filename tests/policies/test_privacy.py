@@ -198,6 +198,7 @@ def test_equal_logs_give_equal_files(tmp_path):
 # -- public copies -------------------------------------------------------------------------------
 
 
+@pytest.mark.thin(1)
 def test_a_public_copy_names_nobody_and_answers_the_same(policy, tmp_path):
     kind, fitted = policy
     copy = dprl.public_copy(fitted, points=True)

@@ -87,6 +87,7 @@ def test_a_region_that_is_half_true_is_none():
             assert {r.feature for r in g.region.ranges} == {"y"}
 
 
+@pytest.mark.slow
 def test_a_place_among_many_features_is_told_by_its_own():
     rng = np.random.default_rng(7)
     x = rng.normal(size=(12_000, 29))

@@ -42,6 +42,7 @@ def test_doctor_finds_what_is_wrong(run, monkeypatch):
     assert "NUMBA_CACHE_DIR" in out
 
 
+@pytest.mark.thin(1)
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(run, shell, tmp_path):
     code, out, _ = run("completion", shell)

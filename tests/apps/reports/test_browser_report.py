@@ -186,6 +186,7 @@ def test_on_paper(page, reports, name, tmp_path):  # noqa: F811
     assert all(height < 990 and inside == "avoid" for height, inside in cards)
 
 
+@pytest.mark.slow
 def test_in_a_notebook_nothing_else_is_restyled(page, reports):  # noqa: F811
     opened(page, reports("notebook"))
     outer, inner = (

@@ -80,6 +80,7 @@ def test_the_command_line_wants_features_and_the_learner_dprl(run, visits):
     assert (code, "--lam: not for the learner confident" in err) == (1, True)
 
 
+@pytest.mark.slow
 def test_a_report_and_a_review_call_values_credit(credited, held, tmp_path):
     dprl.report(credited, held, tmp_path / "r.html", draws=50, values=False)
     described = describe_changes(credited, held)

@@ -101,6 +101,7 @@ def test_no_sentence_stands_twice_on_a_page(kind, ruled, tmp_path):
     assert {s: n for s, n in sentences.items() if n > 1} == {}
 
 
+@pytest.mark.slow
 def test_where_lots_were_drawn_nothing_is_said_of_choice_and_of_later_states(ruled, tmp_path):
     policy, test = ruled
     text = read(written(policy, test, tmp_path))

@@ -261,6 +261,7 @@ def test_without_a_certificate_it_says_so(care, held, tmp_path):
     assert "Certificatenone" in words
 
 
+@pytest.mark.slow
 def test_regions_are_told_by_ranges_with_cases_not_point_by_point(walker, tmp_path):
     policy, log = walker
     found = describe_changes(policy, log)
@@ -341,6 +342,7 @@ def test_labels_of_bars_are_text_and_not_cut():
     assert "<text" not in drawn
 
 
+@pytest.mark.slow
 def test_cells_are_told_whole(tmp_path):
     policy = dprl.gate(LEARNER, ward(1_500, 0), **UNIT)
     words = flat(page(policy, ward(500, 9), tmp_path)[0])

@@ -279,6 +279,7 @@ def german_rules(tmp_path_factory):
     return path.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_rules_and_their_tree_are_german(german_rules):
     assert 'lang="en"' not in german_rules
     words = " ".join(read(german_rules).split())

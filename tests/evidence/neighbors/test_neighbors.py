@@ -135,6 +135,7 @@ CASES = {
 }
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("name", CASES)
 def test_every_answer_is_that_of_a_plain_loop(name):
     z, radii = CASES[name]

@@ -195,6 +195,7 @@ def test_bins_of_k_groups_hold_every_return(bins, k, few):
         assert (rows[:, 1] == rows[:, 2]).all()
 
 
+@pytest.mark.slow
 def test_what_a_rare_patient_does_changes_the_rest_alone():
     episodes = [[("s", "abc"[i % 2 if i < 40 else 2], float(i % 3))] for i in range(43)]
     other = [*episodes[:-1], [("s", "c", 77.0)]]
@@ -240,6 +241,7 @@ def lines(error):
     return str(error.value).splitlines()
 
 
+@pytest.mark.thin(1)
 @pytest.mark.parametrize(
     "other",
     [{"gamma": 0.8}, {"value_range": (-999, 1000)}, {"cut": "terminal"}, {"value_range": None}],

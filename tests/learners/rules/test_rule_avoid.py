@@ -30,6 +30,7 @@ def warned():
     return dprl.Rules(gamma=1.0, depth=1, splits=1).fit(trial(0))
 
 
+@pytest.mark.slow
 def test_one_arm_is_worse_than_all_others(warned):
     (rule,) = warned.rules
     assert (rule.suggested, rule.action, rule.avoids) == (dprl.Avoid("ZDV"), "ZDV", True)
@@ -41,6 +42,7 @@ def test_one_arm_is_worse_than_all_others(warned):
     assert 0 < whole["low"] < 0.25 * 0.19 < whole["high"]
 
 
+@pytest.mark.slow
 def test_nothing_comes_of_a_null_trial():
     assert not dprl.Rules(gamma=1.0, depth=1, splits=1).fit(trial(1, (0.75,) * 4, 300)).rules
 
@@ -93,6 +95,7 @@ def test_exports_say_it(warned):
     assert (rule["then"], rule["avoid"]) == (None, "ZDV")
 
 
+@pytest.mark.slow
 def test_it_is_gated_and_judged(warned):
     fresh = trial(5)
     gated = dprl.gate(warned, fresh, value_range=(0, 1))

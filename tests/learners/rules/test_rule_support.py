@@ -89,6 +89,7 @@ def test_the_gate_counts_only_those_the_rule_is_about(treated):
         assert rule.facts["steps"] == sum(inside)
 
 
+@pytest.mark.slow
 def test_evaluate_sees_the_border_of_a_sum(treated):
     world, log, _ = treated
     everybody = dprl.RulePolicy(

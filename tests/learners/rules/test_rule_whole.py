@@ -182,6 +182,7 @@ def test_the_whole_of_doses_is_near_the_truth(steps):
     assert error < 0.25
 
 
+@pytest.mark.slow
 def test_true_rules_that_do_harm_together_are_not_issued():
     for seed in range(3):
         assert not dprl.Rules(gamma=1.0).fit(doses(seed), **QUICK).rules
@@ -232,6 +233,7 @@ def test_late_harm_is_not_issued():
         assert {rule.suggested for rule in policy.rules} <= {"wait"}
 
 
+@pytest.mark.slow
 def test_the_main_effect_of_a_trial_is_found_and_told():
     found = []
     for seed in range(6):

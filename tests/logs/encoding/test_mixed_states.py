@@ -123,6 +123,7 @@ def test_categories_in_a_distance_are_indicators_whose_weight_is_stated(stays, n
     assert "are 2 apart (its weight is 4)" in metric.notes[-1]
 
 
+@pytest.mark.slow
 def test_a_policy_over_a_distance_takes_raw_rows(stays, near):
     one = {"age": 60.0, "ward": "a", "icu": True}
     expanded = {"age": 60.0, "ward=a": 1, "ward=b": 0, "ward=c": 0, "icu": 1}
@@ -138,6 +139,7 @@ def test_a_policy_over_a_distance_takes_raw_rows(stays, near):
     assert judged.settings["log"] == raw.indicators().digest()
 
 
+@pytest.mark.slow
 def test_the_command_line_over_a_distance(stays, run):
     state = ["--state", "age", "--state", "ward", "--radius", 0.5]
     code, out, err = run("fit", stays[0], *COLUMNS, *state, "--gamma", 1, "--n-min", 20)

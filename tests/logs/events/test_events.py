@@ -315,6 +315,7 @@ def test_a_dictionary_the_flow_and_what_is_missing_are_written_beside_the_log(tm
     assert "| a | 1 | 0.333 |" in (tmp_path / "log.missing.md").read_text()
 
 
+@pytest.mark.slow
 def test_explain_names_the_rows_behind_a_decision(tmp_path, run):
     built(tmp_path, STAY + "p,08:30,A,5\np,08:40,A2,6\np,09:30,DRUG,\np,09:40,R,2\np,08:00,DEAD,\n")
     rows = explain(tmp_path / "events.csv", tmp_path / "spec.toml", "p", "2024-03-01 09:59")

@@ -122,6 +122,7 @@ def test_large_files_are_read_as_small_ones(seeds, monkeypatch, tmp_path):
     assert logs > len(seeds) // 5
 
 
+@pytest.mark.slow
 def test_a_large_file_is_what_a_few_slow_lines_make_of_it(monkeypatch, tmp_path):
     monkeypatch.setattr(_row_facts, "LARGE", 0)
     made = 0

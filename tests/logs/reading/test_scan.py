@@ -217,6 +217,7 @@ def errors_of(reader, files, **options):
     return str(error.value)
 
 
+@pytest.mark.thin(8)
 @pytest.mark.parametrize("shuffle", [None, 3])
 def test_what_is_wrong_is_said_in_the_same_words(bad, shuffle, tmp_path):
     data, options = bad
@@ -226,6 +227,7 @@ def test_what_is_wrong_is_said_in_the_same_words(bad, shuffle, tmp_path):
     assert not list(tmp_path.glob("dprl-parts-*"))
 
 
+@pytest.mark.thin(8)
 @pytest.mark.parametrize("shuffle", [None, 3])
 def test_a_check_in_parts_finds_what_one_in_memory_finds(bad, shuffle, tmp_path):
     data, options = bad

@@ -60,6 +60,7 @@ def test_they_are_listed_apart_with_estimate_and_interval(policy):
     assert policy.at(x).choice.tolist() == [0, -1, -1]  # they never act
 
 
+@pytest.mark.slow
 def test_fit_and_report_show_them(policy, tmp_path):
     assert "Not issued: candidates that were not certified" in words_of_rules(policy)
     assert [row["suggested"] for row in facts_of_rules(policy)["not_issued"]] == ["fluids"] * 2

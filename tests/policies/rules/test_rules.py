@@ -255,6 +255,7 @@ def test_a_limited_policy_says_only_what_the_whole_one_says():
         whole.limited_to([SimpleNamespace(state="lactate missing", region=None)])
 
 
+@pytest.mark.slow
 def test_reports_and_reviews_tell_its_changes(tmp_path):
     from dprl.apps.reports.changes import describe_changes
 

@@ -60,7 +60,7 @@ def test_what_cannot_be_done_in_parts_is_refused(arms, tmp_path, capsys):
     assert fit(arms, out, "--out-of-core", "--learner", "rules") == 1
     assert "only the learners dprl and confident" in capsys.readouterr().err
     assert fit(arms, out, "--out-of-core", "--partitions") == 1
-    assert "--partitions is not possible with a log in parts." in capsys.readouterr().err
+    assert "folders were to become columns" in capsys.readouterr().err
     assert fit(arms, out, "--out-of-core", "--memory-limit", "2 apples") == 1
     assert "such as '2GB'; got '2 apples'" in capsys.readouterr().err
     assert not out.exists()

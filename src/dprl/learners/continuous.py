@@ -406,7 +406,7 @@ class DPRLContinuous:
                 quantiles=feature_quantiles(settled),
             ),
             feature_names=log.feature_names,
-            episodes=settled.groups,
+            episodes=tuple(settled.groups),
             scale=metric.scale,
             weight=metric.weight,
             z=points.z,

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from dprl._core.arrays import doubles
 from dprl._core.database import confine, connect, of_text
 from dprl._core.disk import prefix_in, said_if_short
+from dprl._core.labels import Labels, Words, few_as_tuple
 from dprl._core.words import option, worded
 from dprl.errors import LogError, ParameterError, interruptible
 from dprl.logs.encoding.categories import BEYOND, check_declared, not_numbers, refuse_numbers
@@ -39,6 +40,7 @@ from dprl.logs.reading.columns import (
     recode,
     refuse_fractions,
     refuse_rounded,
+    sorted_labels,
     tidy_labels,
 )
 from dprl.logs.reading.dates import ODD, Days, days_of, moments, refuse_undeclared, text_days
@@ -71,9 +73,9 @@ from dprl.logs.roles import ROLES
 
 TYPES = {
     b"c": "i1", b"C": "u1", b"s": "i2", b"S": "u2", b"i": "i4", b"I": "u4", b"l": "i8", b"L": "u8",
-    b"f": "f4", b"g": "f8", b"tsu:": "M8[us]",
+    b"f": "f4", b"g": "f8", b"tsu:": "M8[us]", b"u": "U",
 }  # fmt: skip
-"""Arrow's letters for the types that are read here → numpy's."""
+"""Arrow's letters for the types that are read here → numpy's; U is text, as offsets and bytes."""
 
 
 class _Schema(ctypes.Structure):
@@ -129,15 +131,23 @@ class StreamError(Exception):
 
 
 class Batch(NamedTuple):
-    """Some rows of a column. Both arrays may be used until the next batch is asked for.
+    """Some rows of a column. The arrays may be used until the next batch is asked for.
 
     Attributes:
-        values: (k,) as DuckDB holds them; a missing value can be any number.
+        values: (k,) as DuckDB holds them; a missing value can be any number. Of text: (k + 1,),
+            where the word of each row begins and ends in `data`.
         missing: bool (k,), where values are missing; None where none is.
+        data: uint8, the bytes of text; None of other columns.
     """
 
     values: NDArray[Any]
     missing: NDArray[np.bool_] | None
+    data: NDArray[np.uint8] | None = None
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return len(self.values) - (self.data is not None)
 
 
 def _stream_of(capsule: Any) -> _Stream:
@@ -148,11 +158,12 @@ def _stream_of(capsule: Any) -> _Stream:
     return _Stream.from_address(address)
 
 
-def batches(relation: Any) -> Iterator[Batch] | None:
+def batches(relation: Any, text: bool = False) -> Iterator[Batch] | None:
     """The batches of a DuckDB relation of one column, in the order of its rows.
 
     Args:
         relation: The relation; its query runs while the batches are taken.
+        text: Whether the column is to be text, and nothing else.
 
     Returns:
         The batches; None where the column is of a type, or DuckDB of a version, that is not read
@@ -172,7 +183,7 @@ def batches(relation: Any) -> Iterator[Batch] | None:
     one = schema.n_children == 1
     letters = schema.children[0].contents.format if one else b""
     schema.release(ctypes.byref(schema))
-    if letters not in TYPES:
+    if letters not in TYPES or (TYPES[letters] == "U") != text:
         return None
     return _batches(capsule, stream, np.dtype(TYPES[letters]))
 
@@ -202,16 +213,23 @@ def _batch(rows: _Array, dtype: np.dtype[Any]) -> Batch:
     """The only column of these rows, without a copy."""
     column, n = rows.children[0].contents, rows.length
     first = rows.offset + column.offset
-    values = _view(column.buffers[1], first + n, dtype)[first:]
+    data = None
+    if dtype.kind == "U":
+        values = _view(column.buffers[1], first + n + 1, np.dtype(np.int32))[first:]
+        data = _view(column.buffers[2], int(values[-1]), np.dtype(np.uint8))
+    else:
+        values = _view(column.buffers[1], first + n, dtype)[first:]
     if column.null_count == 0 or not column.buffers[0]:
-        return Batch(values, None)
+        return Batch(values, None, data)
     bits = _view(column.buffers[0], (first + n + 7) // 8, np.dtype(np.uint8))
     missing = np.unpackbits(bits, count=first + n, bitorder="little")[first:] == 0
-    return Batch(values, missing if missing.any() else None)
+    return Batch(values, missing if missing.any() else None, data)
 
 
 def _view(address: int, n: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """`n` values of memory that belongs to DuckDB."""
+    if not n:
+        return np.zeros(0, dtype)
     memory = (ctypes.c_char * (n * dtype.itemsize)).from_address(address)
     return np.frombuffer(memoryview(memory).cast("B"), dtype)
 
@@ -348,16 +366,16 @@ class Fetch:
                 return self.con.execute(f"SELECT {expression} AS v FROM raw").fetchnumpy()["v"]
         return values if gone is None else np.ma.MaskedArray(values, gone)
 
-    def _batches(self, expression: str) -> Iterator[tuple[slice, Batch]]:
+    def _batches(self, expression: str, text: bool = False) -> Iterator[tuple[slice, Batch]]:
         """The batches of an expression, each with its rows; none for types that are not plain.
 
-        Every row comes once, or an error is raised.
+        Every row comes once, or an error is raised. Text comes where it is asked for.
         """
         with self._reading():
-            parts = batches(self.con.sql(f"SELECT {expression} AS v FROM raw"))
+            parts = batches(self.con.sql(f"SELECT {expression} AS v FROM raw"), text)
             first = 0
             for batch in parts or ():
-                rows = slice(first, first + len(batch.values))
+                rows = slice(first, first + batch.n)
                 first = rows.stop
                 if first <= self.rows:
                     yield rows, batch
@@ -391,51 +409,25 @@ class Fetch:
 
     # -- labels --------------------------------------------------------------------------------
 
-    def distinct(self, expression: str) -> tuple[list[Any], NDArray[np.uint64]]:
-        """The different values in their order, None where one is missing, and DuckDB's hashes."""
-        with self._reading():
-            columns = self.con.execute(
-                "SELECT v, hash(v) AS h "
-                f"FROM (SELECT DISTINCT {expression} AS v FROM raw) ORDER BY v NULLS LAST"
-            ).fetchnumpy()
-        values = np.ma.getdata(columns["v"]).tolist()
-        for i in np.flatnonzero(np.ma.getmaskarray(columns["v"])).tolist():
-            values[i] = None
-        return values, np.asarray(columns["h"], np.uint64)
-
-    def codes(
-        self, expression: str, hashes: NDArray[np.uint64], code_of: NDArray[np.int32]
-    ) -> NDArray[np.int32]:
-        """int32 (N,), the code of each row's value.
-
-        Args:
-            expression: The column; its values are those that `distinct` gave.
-            hashes: uint64 (L,), the hash of each value, as `distinct` gave it.
-            code_of: int32 (L,), the code of each value.
-        """
+    def words(self, expression: str) -> tuple[NDArray[np.int32], Sequence[str]]:
+        """int32 (N,), each row's text as a code, -1 where missing or empty; the texts by code."""
+        codes = np.full(self.rows, -1, np.int32)
         if not is_large(self.rows):
-            return self._coded_by_words(expression, code_of)
-        from dprl.logs.reading.loops import find, place, slots_for
+            with self._reading():
+                column = self.con.execute(f"SELECT {expression} AS v FROM raw").fetchnumpy()["v"]
+            gone = np.ma.getmaskarray(column).tolist()
+            index: dict[str, int] = {}
+            for i, word in enumerate(np.ma.getdata(column).tolist()):
+                if not gone[i] and word:
+                    codes[i] = index.setdefault(word, len(index))
+            return codes, tuple(index)
+        words = Words(self.rows)
+        for rows, batch in self._batches(expression, text=True):
+            assert batch.data is not None
+            words.add(batch.values, batch.data, batch.missing, codes[rows])
+        return codes, words.labels()
 
-        slots = slots_for(len(hashes))
-        strange = 0 if place(hashes, code_of, *slots) else 1  # two values have one hash
-        codes = np.empty(self.rows, np.int32)
-        if not strange:
-            for rows, batch in self._batches(f"hash({expression})"):
-                strange += find(batch.values, *slots, codes[rows])
-        return self._coded_by_words(expression, code_of) if strange else codes
-
-    def _coded_by_words(self, expression: str, code_of: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The same codes from the values themselves, not their hashes, which could be the same."""
-        values, _ = self.distinct(expression)
-        place_of = {value: int(code) for value, code in zip(values, code_of, strict=True)}
-        with self._reading():
-            column = self.con.execute(f"SELECT {expression} AS v FROM raw").fetchnumpy()["v"]
-        gone = np.ma.getmaskarray(column).tolist()
-        rows = zip(np.ma.getdata(column).tolist(), gone, strict=True)
-        return np.array([place_of[None if missing else v] for v, missing in rows], np.int32)
-
-    def whole_numbers(self, expression: str, name: str) -> Coded:
+    def whole_numbers(self, expression: str, name: str, many: bool) -> Coded:
         """A column of whole numbers as labels: in their order, code -1 where missing."""
         if not is_large(self.rows):
             return encode(self.fetch(expression), name)
@@ -443,17 +435,16 @@ class Fetch:
         if low is None or max(high, -low) > WHOLE[0]:
             return encode(self.fetch(expression), name)
         if high - low < max(self.rows, FEW):
-            coded = self._by_table(f"CAST({expression} AS BIGINT)", low, high)
+            coded = self._by_table(f"CAST({expression} AS BIGINT)", low, high, many)
             if coded is not None:
                 return coded
-        values, hashes = self.distinct(expression)
-        code_of = np.arange(len(values), dtype=np.int32)
-        if values[-1] is None:  # missing ones come last
-            values.pop()
-            code_of[-1] = -1
-        return Coded(self.codes(expression, hashes, code_of), tuple(values))
+        words, codes = Words(self.rows), np.empty(self.rows, np.int32)
+        for rows, batch in self._batches(f"CAST({expression} AS BIGINT)"):
+            ends = np.arange(0, 8 * batch.n + 1, 8)
+            words.add(ends, batch.values.view(np.uint8), batch.missing, codes[rows])
+        return sorted_labels(codes, Labels(words.labels().data.view(np.int64)), many)
 
-    def _by_table(self, expression: str, low: int, high: int) -> Coded | None:
+    def _by_table(self, expression: str, low: int, high: int, many: bool) -> Coded | None:
         """Whole numbers from `low` to `high`, coded by a table; None if there are others."""
         from dprl.logs.reading.loops import fill, replace_codes
 
@@ -474,7 +465,7 @@ class Fetch:
         table[places] = np.arange(len(places), dtype=np.int32)
         if len(places) < len(seen):
             replace_codes(codes, table)
-        return Coded(codes, tuple((places + low).tolist()))
+        return Coded(codes, few_as_tuple(Labels(places + low), many))
 
 
 # --- CSV files in encodings that DuckDB does not know: by way of UTF-8, in a private folder
@@ -585,6 +576,9 @@ class FileTimes(Fetch):
             return self._charted(c, zone_of(self.files, name, self.run) or "UTC")
         if kind != "VARCHAR":
             return self.fetch(f"CAST({c} AS TIMESTAMP)" if "TIME" in kind or kind == "DATE" else c)
+        whole = None if "%" in self.text.dates else self._digits(c)
+        if whole is not None:
+            return whole
         moment = f"CAST(CAST({c} AS TIMESTAMPTZ) AS TIMESTAMP)"  # in UTC, whatever its offset
         row = self.one_row(
             f"SELECT count({c}), count(*) FILTER (regexp_full_match({c}, '[+-]?\\d{{1,18}}')), "
@@ -609,6 +603,21 @@ class FileTimes(Fetch):
                     self._refuse_loose(name, c)
                 return self._zoned(name, c, moment) if cast is moment else self.fetch(cast)
         return self.fetch(c)
+
+    def _digits(self, c: str) -> Any:
+        """A column of text as whole numbers; None where a text is none, or there are few rows."""
+        if not is_large(self.rows):
+            return None
+        from dprl._core.letters import whole_numbers
+
+        values, gone = np.empty(self.rows, np.int64), np.zeros(self.rows, bool)
+        for rows, batch in self._batches(c, text=True):
+            here = np.zeros(0, bool) if batch.missing is None else batch.missing
+            assert batch.data is not None
+            if whole_numbers(batch.values, batch.data, here, False, values[rows]) >= 0:
+                return None
+            gone[rows] = False if batch.missing is None else batch.missing
+        return np.ma.MaskedArray(values, gone) if gone.any() else values
 
     def _refuse_other_times(self, name: str, c: str) -> None:
         """Refuse dates that are infinite, and files with and without a zone together."""
@@ -635,14 +644,12 @@ class FileTimes(Fetch):
 
     def _declared(self, name: str, c: str) -> Any:
         """Times written as was declared; None where none of them is a date."""
-        words, hashes = self.distinct(c)
-        texts = [word for word in words if word]
+        codes, words = self.words(c)
+        coded = recode(codes, list(words), name)
+        codes, texts = coded.codes, coded.labels
         if text_days(texts, self.text.dates, name) is None:
             return None
         times, ahead = moments(texts, self.text.dates, name)
-        place = {word: i for i, word in enumerate(texts)}
-        code_of = np.array([place.get(word, -1) for word in words], np.int32)
-        codes = self.codes(c, hashes, code_of)
         column = np.ma.MaskedArray(times[codes], codes < 0)
         return column if ahead is None else Zoned(column, ahead[codes])
 
@@ -776,17 +783,17 @@ class Files(FileTimes):
                         "Every file needs every column that is named.",
                     )
 
-    def labels(self, name: str, fractions: bool = True) -> Coded:
+    def labels(self, name: str, fractions: bool = True, many: bool = False) -> Coded:
         """A column of labels, coded so that no Python object is made per row.
 
         If `fractions` is false, a column of numbers such as 0.5 is refused, also when they are
-        text.
+        text. With `many`, labels may be arrays (`Labels`): no object is made for each of them.
         """
         c, kind = self.place[name], self.types[name]
         if kind in WHOLE_NUMBERS:
-            return self.whole_numbers(c, name)
+            return self.whole_numbers(c, name, many)
         if kind in ("FLOAT", "DOUBLE") and not self._fractions(c):
-            return self.whole_numbers(f"CAST(nullif({c}, 'NaN'::{kind}) AS BIGINT)", name)
+            return self.whole_numbers(f"CAST(nullif({c}, 'NaN'::{kind}) AS BIGINT)", name, many)
         if kind in ("BOOLEAN", "FLOAT", "DOUBLE"):
             return encode(self.fetch(c), name)
         if kind.endswith("]") or kind.startswith(("STRUCT", "MAP", "BLOB")):
@@ -795,22 +802,23 @@ class Files(FileTimes):
                 do="Labels are text, whole numbers, or true and false.",
             )
         text = c if kind == "VARCHAR" else f"CAST({c} AS VARCHAR)"
-        words, hashes = self.distinct(text)
-        present = [word for word in words if word]  # neither missing nor empty
+        codes, words = self.words(text)
         from_text = self.kind == "csv" or name in self.folders  # text that may stand for numbers
         number = kind in ("HUGEINT", "UHUGEINT") or kind.startswith("DECIMAL")
+        if isinstance(words, Labels) and not number:
+            plain = words.tidied() if from_text else words
+            if plain is not None:
+                return sorted_labels(codes, plain, many)
+        words = list(words)
         if number or (from_text and not fractions):
-            refuse_fractions(present, name)
+            refuse_fractions(words, name)
         if from_text:
-            refuse_rounded(present, name)
-        labels: list[Any] = present
+            refuse_rounded(words, name)
+        labels: list[Any] = words
         if from_text or number:
-            tidy = tidy_labels(present)
-            labels = [tidy[word] for word in present]
-        coded = recode(np.arange(len(present)), labels, name)
-        code_of = np.full(len(words), -1, np.int32)
-        code_of[np.fromiter(map(bool, words), bool, len(words))] = coded.codes
-        return Coded(self.codes(text, hashes, code_of), coded.labels)
+            tidy = tidy_labels(words)
+            labels = [tidy[word] for word in words]
+        return recode(codes, labels, name)
 
     def _fractions(self, c: str) -> bool:
         """Whether a column of floats holds one that is no label, or too large to be one."""
@@ -957,7 +965,8 @@ def read_columns(paths: Any, reading: Reading, progress: Progress | None) -> Col
             return files.number(name), None
         if part == "state" and isinstance(names[part], list):
             return files.feature(name, name in declared), None
-        return files.labels(name, fractions=part not in ("state", "action")), None
+        many = part in ("episode", "group")
+        return files.labels(name, fractions=part not in ("state", "action"), many=many), None
 
     with said_if_short(f"reading {files.name}"):
         columns = columns_of(names, get, reading, further, fresh=True, text=files.text)

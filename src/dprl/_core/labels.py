@@ -232,7 +232,7 @@ def few_as_tuple(labels: Labels, many: bool = True) -> Any:
 class Words:
     """What codes a column of text as its rows come, by the order in which words came first."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int = 0) -> None:
         self.known = 0
         self.ends = np.zeros(rows + 1, np.int64)  # pages that nobody writes to take no memory
         self.data = np.empty(1 << 16, np.uint8)
@@ -255,6 +255,8 @@ class Words:
             if size > len(self.data):
                 self.data.resize(size + size // 4, refcheck=False)
             most = self.known + last - first
+            if most >= len(self.ends):
+                self.ends.resize(most + most // 4 + 1, refcheck=False)
             if len(self.codes) and 3 * most > 2 * len(self.codes):
                 self._more_slots(most)
             self.known, done = letters.code_words(

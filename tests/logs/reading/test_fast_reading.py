@@ -86,6 +86,7 @@ def outcome(monkeypatch, large, path, **options):
     """Everything that checking and reading a file shows."""
     monkeypatch.setattr(_row_facts, "LARGE", large)
     monkeypatch.setattr(labels, "MANY", large)
+    monkeypatch.setattr(_fetch, "STREAMED", large)
     try:
         report = dprl.check(path, **ROLES, **options)
     except LogError as error:
@@ -173,6 +174,34 @@ def test_csv_files_of_many_rows_are_read_as_small_ones(monkeypatch, tmp_path):
         quick_words, quick_log = outcome(monkeypatch, 0, table)
         assert quick_words == words
         same_log(quick_log, log)
+
+
+PLAIN = "g,e,t,s,a,r\ng1,p2,1,x,u,1.5\ng1,p2,2,y,v,-0.0\ng0,p10,3,x,u,7\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "in_one_pass"),
+    [
+        (("", ""), True), (("7", "NA"), True), (("p10", "p2"), True), (("y", ""), True),
+        (("7", "much"), False), (("1.5", "NAN"), True), (("3", "3.5"), False), (("3,", "NA,"), False),
+        (("3,", "2024-01-01,"), False),
+    ],
+)  # fmt: skip
+def test_plain_csv_files_are_taken_in_one_pass(change, in_one_pass, monkeypatch, tmp_path):
+    path, took = tmp_path / "rows.csv", []
+    path.write_text(PLAIN.replace(*change))
+    slow = outcome(monkeypatch, 10**9, str(path))
+    take = Files._take
+
+    def told(self, plain):
+        took.append(take(self, plain) >= 0)
+        return 3 if took[-1] else -1
+
+    monkeypatch.setattr(Files, "_take", told)
+    quick = outcome(monkeypatch, 0, str(path))
+    assert took == [in_one_pass]
+    assert quick[0] == slow[0]
+    same_log(quick[1], slow[1])
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(monkeypatch, tmp_path):

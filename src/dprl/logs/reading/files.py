@@ -175,17 +175,23 @@ def batches(relation: Any, text: bool = False) -> Iterator[Batch] | None:
     """
     if not hasattr(relation, "__arrow_c_stream__"):
         return None
+    rows, types = _together(relation)
+    if len(types) != 1 or types[0] is None or (types[0].kind == "U") != text:
+        return None
+    return (columns[0] for columns in rows)
+
+
+def _together(relation: Any) -> tuple[Iterator[list[Batch]], list[np.dtype[Any] | None]]:
+    """The batches of all columns of a relation, and their types, None where one is not read."""
     capsule = relation.__arrow_c_stream__()
     stream = _stream_of(capsule)
     schema = _Schema()
     if stream.get_schema(ctypes.byref(stream), ctypes.addressof(schema)):
         raise _failure(stream)
-    one = schema.n_children == 1
-    letters = schema.children[0].contents.format if one else b""
+    letters = [schema.children[i].contents.format for i in range(schema.n_children)]
     schema.release(ctypes.byref(schema))
-    if letters not in TYPES or (TYPES[letters] == "U") != text:
-        return None
-    return _batches(capsule, stream, np.dtype(TYPES[letters]))
+    types = [np.dtype(TYPES[letter]) if letter in TYPES else None for letter in letters]
+    return _batches(capsule, stream, [kind or np.dtype("u1") for kind in types]), types
 
 
 def _failure(stream: _Stream) -> Exception:
@@ -194,7 +200,9 @@ def _failure(stream: _Stream) -> Exception:
     return MemoryError(words) if words.startswith("Out of Memory") else StreamError(words)
 
 
-def _batches(capsule: Any, stream: _Stream, dtype: np.dtype[Any]) -> Iterator[Batch]:
+def _batches(
+    capsule: Any, stream: _Stream, types: Sequence[np.dtype[Any]]
+) -> Iterator[list[Batch]]:
     """The batches of a stream; `capsule` is kept until all are taken."""
     while True:
         rows = _Array()
@@ -204,14 +212,14 @@ def _batches(capsule: Any, stream: _Stream, dtype: np.dtype[Any]) -> Iterator[Ba
             return
         try:
             if rows.length:
-                yield _batch(rows, dtype)
+                yield [_batch(rows, i, dtype) for i, dtype in enumerate(types)]
         finally:
             rows.release(ctypes.byref(rows))
 
 
-def _batch(rows: _Array, dtype: np.dtype[Any]) -> Batch:
-    """The only column of these rows, without a copy."""
-    column, n = rows.children[0].contents, rows.length
+def _batch(rows: _Array, i: int, dtype: np.dtype[Any]) -> Batch:
+    """Column i of these rows, without a copy."""
+    column, n = rows.children[i].contents, rows.length
     first = rows.offset + column.offset
     data = None
     if dtype.kind == "U":
@@ -258,6 +266,9 @@ class Fetch:
     progress: Progress | None
     as_opened: list[tuple[int, int, int]]
     columns_read: int = 0
+    taken: dict[str, Any]
+    later: str = ""
+    text: Text
 
     @property
     def name(self) -> str:
@@ -276,7 +287,11 @@ class Fetch:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
-        """Errors of DuckDB inside as errors of three lines."""
+        """Errors of DuckDB inside as errors of three lines; `raw` is made first where it is due."""
+        if self.later:
+            sql, self.later = self.later, ""
+            with self._watched():
+                self.run(sql, self.values)
         try:
             with interruptible(), said_if_short(f"reading {self.name}"):
                 yield
@@ -292,18 +307,67 @@ class Fetch:
                 else "Open the file and look at the place named; every row needs the same columns.",
             ) from error
 
-    def load(self, names: Iterable[str]) -> None:
-        """Make `raw` with the columns, where they are called c0, c1 and so on."""
+    def load(self, names: Iterable[str], plain: Mapping[str, str] | None = None) -> None:
+        """Make `raw` with the columns, where they are called c0, c1 and so on.
+
+        Args:
+            names: The columns.
+            plain: What each of them holds, "words", "numbers" or "whole": then large CSV files are
+                taken in one pass, and `raw` is made only where something is not as it should be.
+        """
         self.place = {name: f"c{i}" for i, name in enumerate(names)}
         select = ", ".join(f"{quoted(name)} AS {c}" for name, c in self.place.items())
         if self.kind == "csv":
-            with self._watched():
-                self.run(
-                    f"CREATE TEMP TABLE raw AS SELECT {select} FROM ({self.scan})", self.values
-                )
+            rows = self._take(plain) if plain else -1
+            self.later = f"CREATE TEMP TABLE raw AS SELECT {select} FROM ({self.scan})"
+            if rows >= 0:
+                self.rows = rows
+                return
         else:
             self.run(f"CREATE TEMP VIEW raw AS SELECT {select} FROM ({self.scan})")
         self.count_rows()
+
+    def _take(self, plain: Mapping[str, str]) -> int:
+        """Take all columns in one pass, into `taken`; how many rows that were, -1 if it failed."""
+        if sum(map(os.path.getsize, self.files)) < STREAMED:
+            return -1
+        from dprl._core.letters import whole_numbers
+
+        asked = {
+            c: f"CASE WHEN {quoted(name)} IS NULL THEN 'NaN'::DOUBLE ELSE "
+            f"{of_text(quoted(name), self.text.decimal)} END"
+            if plain[name] == "numbers"
+            else quoted(name)
+            for name, c in self.place.items()
+        }
+        sql = f"SELECT {', '.join(f'{one} AS {c}' for c, one in asked.items())} FROM ({self.scan})"
+        kinds, words = list(plain.values()), {c: Words() for c in asked}
+        values: dict[str, list[NDArray[Any]]] = {c: [] for c in asked}
+        for few in (" LIMIT 1000", ""):  # the first rows say whether it is worth trying
+            n = 0
+            with self._watched(), self._reading():
+                for batch in _together(self.con.sql(sql + few, params=self.values))[0]:
+                    for (c, kept), kind, b in zip(values.items(), kinds, batch, strict=True):
+                        gone = np.zeros(0, bool) if b.missing is None else b.missing
+                        if kind == "numbers":
+                            if len(gone):
+                                return -1
+                            kept.append(b.values.copy())
+                            continue
+                        assert b.data is not None
+                        new: Any = np.empty(b.n, np.int64 if kind == "whole" else np.int32)
+                        kept.append(new)
+                        if kind == "words":
+                            words[c].add(b.values, b.data, b.missing, new)
+                        elif len(gone) or whole_numbers(b.values, b.data, gone, False, new) >= 0:
+                            return -1
+                    n += batch[0].n
+            if few:
+                words, values = {c: Words() for c in asked}, {c: [] for c in asked}
+        for c, kind in zip(asked, kinds, strict=True):
+            column = np.concatenate(values.pop(c) or [np.zeros(0)])
+            self.taken[c] = (column, words.pop(c).labels()) if kind == "words" else column
+        return n
 
     def count_rows(self) -> None:
         """Count the rows of `raw`; whoever makes it must call this before a column is fetched."""
@@ -411,6 +475,9 @@ class Fetch:
 
     def words(self, expression: str) -> tuple[NDArray[np.int32], Sequence[str]]:
         """int32 (N,), each row's text as a code, -1 where missing or empty; the texts by code."""
+        if expression in self.taken:
+            result: tuple[NDArray[np.int32], Labels] = self.taken.pop(expression)
+            return result
         codes = np.full(self.rows, -1, np.int32)
         if not is_large(self.rows):
             with self._reading():
@@ -555,7 +622,6 @@ def written_in(encoding: str, path: Path, room: Path) -> Iterator[Path]:
 class FileTimes(Fetch):
     """A DuckDB connection over files, with their columns of times and numbers in text."""
 
-    text: Text
     decimal: str
     types: dict[str, str]
     place: dict[str, str]
@@ -606,6 +672,8 @@ class FileTimes(Fetch):
 
     def _digits(self, c: str) -> Any:
         """A column of text as whole numbers; None where a text is none, or there are few rows."""
+        if c in self.taken:
+            return self.taken.pop(c)
         if not is_large(self.rows):
             return None
         from dprl._core.letters import whole_numbers
@@ -734,7 +802,7 @@ class Files(FileTimes):
     ) -> None:
         import duckdb
 
-        self.text = text or Text()
+        self.text, self.taken = text or Text(), {}
         self.decimal = self.text.decimal
         self.files, self.kind = open_files(paths)
         if self.kind == "csv" and self.text.foreign(self.files):
@@ -831,6 +899,8 @@ class Files(FileTimes):
         if self.types[name] != "VARCHAR":
             short = self.types[name] == "FLOAT"
             return self.number_or_nan(c if short else f"CAST({c} AS DOUBLE)")[0]
+        if c in self.taken:
+            return self.taken.pop(c)
         values, gone = self.number_or_nan(f"{self.double(c)}")
         if gone > self.one_row(f"SELECT count(*) - count({c}) FROM raw")[0]:
             text, row = self._no_number(c)
@@ -934,6 +1004,24 @@ class Files(FileTimes):
         return np.ma.getdata(values), np.ma.getmaskarray(values)
 
 
+STREAMED = 1 << 23
+"""Bytes from which on a CSV file of plain columns is taken in one pass, without a table."""
+
+
+def _plain(
+    names: Mapping[str, Any], role: Mapping[str, str], cuts: Any, files: Files
+) -> dict[str, str] | None:
+    """What each column holds where all are labels, numbers and steps; else None."""
+    holds = {own.name: own.holds for own in ROLES}
+    kinds = {"labels": "words", "numbers": "numbers", "probabilities": "numbers", "times": "whole"}
+    plain = {
+        name: "numbers" if name in cuts else kinds.get(holds[part], "")
+        for name, part in role.items()
+    }
+    odd = isinstance(names["state"], list) or "%" in files.text.dates or not all(plain.values())
+    return None if odd else plain
+
+
 def read_columns(paths: Any, reading: Reading, progress: Progress | None) -> Columns:
     """The columns of CSV or Parquet files."""
     files = Files(paths, progress, partitions=reading.partitions, text=reading.text)
@@ -945,7 +1033,7 @@ def read_columns(paths: Any, reading: Reading, progress: Progress | None) -> Col
     declared = check_declared(reading.categorical or (), names["state"], further.names)
     cuts = checked_bins(reading.action_bins, names["action"])
     files.every_file_has([*role, *further.names])
-    files.load([*role, *further.names])
+    files.load([*role, *further.names], None if further.names else _plain(names, role, cuts, files))
 
     def get(name: str) -> Raw:
         values = column(name)

@@ -154,3 +154,37 @@ def test_a_log_with_labels_as_arrays_is_the_same_log(monkeypatch):
     assert overlap.sketch(plain) == overlap.sketch(held)
     with pytest.raises(dprl.errors.LogError, match="repeats a label"):
         replace(log, episodes=Labels.of([*names[:39], "p0"]))
+
+
+@pytest.mark.slow
+def test_what_is_learned_and_judged_from_arrays_is_the_same(monkeypatch, tmp_path):
+    from dprl.logs.reading import columns as rows
+
+    path = str(tmp_path / "log.csv")
+    rng, n = np.random.default_rng(0), 600
+    lines = [
+        f"p{i // 3},{i % 3},{rng.choice(list('xyz'))},{rng.choice(list('uv'))},{rng.normal():.3f},"
+        f"g{i // 6},{'' if i % 3 < 2 else 'cut' if i % 9 == 2 else 'terminal'}"
+        for i in range(n)
+    ]
+    (tmp_path / "log.csv").write_text("e,t,s,a,r,g,end\n" + "\n".join(lines) + "\n")
+    roles = {"episode": "e", "time": "t", "state": "s", "action": "a", "reward": "r"}
+
+    def told(**more):
+        log = dprl.read(path, **roles, **more)
+        learned, judged = log.split(seed=1)
+        policy = dprl.DPRLDiscrete(n_min=3, gamma=0.9, cut="drop-unrelated").fit(learned)
+        policy.save(tmp_path / "a.policy")
+        yield (tmp_path / "a.policy").read_bytes()
+        yield str(dprl.evaluate(policy, judged, draws=20))
+        yield log.gathered().digest(), judged.digest(), tuple(log.episodes), tuple(log.groups)
+        with pytest.raises(dprl.errors.PolicyError) as error:
+            dprl.evaluate(policy, learned, draws=5)
+        yield str(error.value)
+
+    for more in ({}, {"group": "g"}, {"group": "g", "ended": "end"}):
+        few = list(told(**more))
+        with monkeypatch.context() as patch:
+            patch.setattr(arrays, "MANY", 1)
+            patch.setattr(rows, "LARGE", 1)
+            assert list(told(**more)) == few

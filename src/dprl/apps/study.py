@@ -405,6 +405,8 @@ def _of_change(change: Change, counted: str) -> str:
     c = change.check
     who = f"{c.took:,} {counted} took it, {c.others:,} did not"
     where = f"- {change.situation}: {change.suggested}"
+    if c.unfair:
+        return f"{where}: {who}; recorded chances differ, and not all are on record: no comparison."
     if c.advantage is None or c.low is None or c.high is None:
         return f"{where}: {who}; too few to tell."
     return f"{where}: {c.outcome.apart(c.advantage, c.low, c.high)[1]}; {who}."
@@ -736,7 +738,7 @@ def _judged(
         judged: Evaluation | None = evaluate(
             policy, judge, draws=draws, seed=seed, by=by, progress=progress
         )
-        changes = describe_changes(policy, like_policy(policy, judge)).changes
+        changes = describe_changes(policy, like_policy(policy, judge), seed=seed).changes
     else:
         report, changes = _page(policy, judge, folder, by, draws, seed, title, date, progress)
         judged = report.evaluation
@@ -759,7 +761,7 @@ def _page(
     from dprl.apps.reports.changes import describe_changes
     from dprl.policies.familiar import like_policy
 
-    changes = describe_changes(policy, like_policy(policy, judge)).changes
+    changes = describe_changes(policy, like_policy(policy, judge), seed=seed).changes
     acts = bool(policy.decisions.speaks.any())
     heading = title or (_finding(policy, changes) if acts else NOTHING)
     written = report(

@@ -180,6 +180,7 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "leans against it": (N_("leans against it: not better here, but not surely worse"),),
         "contradicts": (N_("contradicts it: the interval lies on the worse side of 0"),),
         "cannot say": (N_("cannot say: too few cases on one side"),),
+        "cannot compare": (N_("cannot say: recorded chances differ, and not all are on record"),),
     },
     "rest": {
         "region": (N_("Region"),),
@@ -193,6 +194,7 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "leans against it": (N_("leans against it"),),
         "contradicts": (N_("contradicts"),),
         "cannot say": (N_("cannot say"),),
+        "cannot compare": (N_("cannot say"),),
     },
     "kinds": {
         "region": (N_("regions"),),

@@ -53,6 +53,8 @@ TOLD = 3
 """Changes that the answer tells one by one."""
 HARDLY = 0.1
 """A confirmation that changes fewer of the decisions than this is not told beside changes."""
+TELLS = 1.05
+"""A recorded column whose hiding moves the odds by less than this is no yardstick."""
 NOTHING = "Nothing to change is sure: usual practice stays, in every situation."
 Verdict = str
 """What came of a study: "agrees", "not confirmed", "contradicts", "everyone" or "nothing"."""
@@ -388,7 +390,7 @@ def _hidden(doubt: Sensitivity) -> str:
         f"more than {star:.2g} times"
     )
     known = max(doubt.yardstick, key=lambda row: row["gamma"], default=None)
-    if known is None:
+    if known is None or known["gamma"] < TELLS:
         return f"{said}."
     return f"{said}; hiding {known['column']!r} would be {known['gamma']:.2g} times."
 

@@ -386,9 +386,7 @@ def learner_of(proposal: Any) -> Learner:
     if name not in OWN:
         raise ParameterError(
             f"over features a gate is for DPRL's learners and policies; got one of {name!r}.",
-            do=worded(
-                "Other policies can be judged with {command}.", command=api("dprl.evaluate")
-            ),
+            do=worded("Other policies can be judged with {command}.", command=api("dprl.evaluate")),
         )
     settings["n_min"] = math.inf if settings["n_min"] is None else settings["n_min"]
     kind: type[Learner] = DPRLDiscrete

@@ -533,7 +533,7 @@ SPEAK = 10
 
 
 def verdict(check: Check) -> str:
-    """The result of a check, in a word or two; the catalogue's [verdict] has more of them."""
+    """The result of a check, in a word or two; the page has more of them."""
     few = min(check.took, check.others) < SPEAK
     if few or check.advantage is None or check.low is None or check.high is None:
         return "cannot say"

@@ -300,7 +300,7 @@ def _direct(system: Matrix, b: Floats) -> Floats:
     """The solution by LU, improved once where that helps; NaN where the matrix is singular."""
     if isinstance(system, np.ndarray):
         try:
-            x = np.linalg.solve(system, b)
+            x = np.asarray(np.linalg.solve(system, b), np.float64)
         except np.linalg.LinAlgError:
             return np.full(len(b), np.nan)
         settled = _settled(system, b, x)

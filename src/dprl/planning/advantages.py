@@ -633,7 +633,7 @@ def _inverse(A: Matrix, before: Advantages | None) -> Floats:
     """
     S = A.shape[0]
     if isinstance(A, np.ndarray):
-        return np.linalg.inv(np.eye(S) - A)
+        return np.asarray(np.linalg.inv(np.eye(S) - A), np.float64)
     if before is not None and before.M is not None:
         D = sparse.csr_array(A - before.A)
         D.eliminate_zeros()

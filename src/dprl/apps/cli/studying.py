@@ -26,7 +26,6 @@ from dprl.apps.cli.options import (
     Whole,
 )
 from dprl.apps.cli.tables import proposed, toml
-from dprl.apps.study import POLICY, REPORT, ROWS, Study
 from dprl.errors import ParameterError
 from dprl.logs.roles import ROLES
 
@@ -76,6 +75,8 @@ def study(
     Args:
         files: CSV or Parquet files, or patterns in quotes.
     """
+    from dprl.apps.study import Study
+
     settings: dict[str, Any] = {
         "gamma": gamma, "delta": delta, "share": share, "n_min": n_min, "cut": cut, "by": by,
         "draws": draws, "seed": seed, "title": title, "date": _day(date),
@@ -101,6 +102,7 @@ def _studied(
 ) -> tuple[Any, list[str]]:
     """The study of some files and what to be wary of; the report on their rows if they are bad."""
     import dprl
+    from dprl.apps.study import POLICY, REPORT, ROWS
 
     for name in (SETTINGS, REPORT, POLICY, ROWS):
         refuse_overwrite(out / name, *files)
@@ -208,7 +210,7 @@ def demo(
     lines: list[str] = []
     result = _shown_on(where, lines.append)
     if show_report:
-        opened = _opened(where / "study" / REPORT)
+        opened = _opened(Path(result["report"]))
         lines.append("\n4. The page was opened." if opened else NO_BROWSER)
     show(result if json else "\n".join(lines), json)
     return 0
@@ -229,6 +231,7 @@ def _shown_on(folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
 
     Writes visits.parquet and the folder of the study.
     """
+    from dprl.apps.study import POLICY, REPORT
     from dprl.envs.care import care_pathway
     from dprl.logs._io import write
 
@@ -241,7 +244,6 @@ def _shown_on(folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
         outcome="share who go home", better="higher",
     )  # fmt: skip
     result, _ = _studied([str(file)], out, columns, {"date": None}, ask=False)
-    assert isinstance(result, Study)
     say("2. Its study: dprl study visits.parquet --out study")
     say("".join(f"   {line}\n" for line in result.answer()))
     now, new = pathway.value(), pathway.value(result.policy)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, overload
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -327,10 +327,6 @@ def _environment(mdp: FiniteMDP) -> Any:
     return FiniteMDPEnv()
 
 
-@overload
-def moves(P: sparse.csr_array, pi: Floats, gamma: float) -> sparse.csr_array: ...
-@overload
-def moves(P: Matrix, pi: Floats, gamma: float) -> Matrix: ...
 def moves(P: Matrix, pi: Floats, gamma: float) -> Matrix:
     """γ P_π, (S, S), dense where P (S·A, S) is; pi (S, A)."""
     S, A = pi.shape

@@ -71,6 +71,7 @@ from dprl.evidence.balance import Balance
 from dprl.evidence.behavior import Behavior, repeats_of
 from dprl.logs.log import Log
 from dprl.logs.source import Source
+from dprl.logs.survival import Survival
 from dprl.policies.held_out import HeldOut
 
 Progress = Callable[[str, float], None]
@@ -239,6 +240,8 @@ def evaluated(
         for end in (key for key in row if key.endswith(("_low", "_high"))):
             off = widened(facts) * (1 if end.endswith("_high") else -1)
             row[end] = np.nan if bare or np.isnan(row[end]) else row[end] + off
+    if Survival.of(log.columns) is not None:
+        _stay_inside([*estimates.values(), usual_practice], facts["lowest"], facts["highest"])
     undefined = float(np.isnan([drawn.of(n) for n in names_of(normalised=True)]).any(axis=0).mean())
     wary = [*held.warnings, *wary_of(facts, held, undefined, trouble, draws)]
     alone = only_return(weighted, treated, apart, never)
@@ -267,6 +270,14 @@ def evaluated(
     ).turned()  # fmt: skip
     warned = tuple(dict.fromkeys((*wary, *evaluation.impossible())))
     return replace(evaluation, warnings=warned), drawn
+
+
+def _stay_inside(rows: Sequence[dict[str, float]], low: float, high: float) -> None:
+    """Leave no value, nor an end of its interval, outside of what a completed outcome can be."""
+    for row in rows:
+        for name, number in row.items():
+            apart = name.startswith("difference")
+            row[name] = float(np.clip(number, low - high if apart else low, high - low * apart))
 
 
 def _ratios(held: HeldOut, acts: Bools, clip: float) -> tuple[Floats, Bools, Bools, dict[str, Any]]:

@@ -87,7 +87,7 @@ def read(  # noqa: D417  (see `documented`)
     episode: str,
     state: str | Sequence[str],
     action: str | Sequence[str],
-    reward: str,
+    reward: str | None = None,
     time: str | None = None,
     group: str | None = None,
     available: str | None = None,
@@ -114,6 +114,9 @@ def read(  # noqa: D417  (see `documented`)
     versus: str = "",
     chances: Any = None,
     strata: str = "",
+    survival: Any = None,
+    horizon: float | None = None,
+    target: str = "",
     progress: Progress | None = None,
 ) -> Log:
     r"""Read logged decisions from CSV or Parquet files.
@@ -153,7 +156,7 @@ def from_frame(  # noqa: D417  (see `documented`)
     episode: str,
     state: str | Sequence[str],
     action: str | Sequence[str],
-    reward: str,
+    reward: str | None = None,
     time: str | None = None,
     group: str | None = None,
     available: str | None = None,
@@ -177,6 +180,9 @@ def from_frame(  # noqa: D417  (see `documented`)
     versus: str = "",
     chances: Any = None,
     strata: str = "",
+    survival: Any = None,
+    horizon: float | None = None,
+    target: str = "",
 ) -> Log:
     """A log from a pandas, polars, Arrow or DuckDB table.
 
@@ -426,14 +432,19 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
     else:
         data[_column(log, "state")] = words(log.states, log.codes())
     data[_column(log, "action")] = words(log.actions, log.action)
+    timed = "duration" in log.more
+    further_numbers = {"propensity": log.propensity, **({} if timed else log.more)}
     data[_column(log, "reward")] = log.outcome.shown(log.reward)
+    if timed:  # as they were read, not the outcome that was made of them
+        data[_column(log, "reward")] = log.more["duration"]
+        how = ["cut", "terminal", *log.events]
+        data[_column(log, "ended")] = words(how, log.more["status"].astype(int))
     if log.available is not None and log.menus is not None:
         offers = ["|".join(str(log.actions[a]) for a in np.flatnonzero(m)) for m in log.menus]
         data[_column(log, "available")] = words(offers, log.available)
-    if log.ended.any():
+    if log.ended.any() and not timed:
         how = ["", "terminal", "cut", *log.events]
         data[_column(log, "ended")] = words(how, log.ended[which])
-    further_numbers = {"propensity": log.propensity, **log.more}
     data |= {_column(log, k): v for k, v in further_numbers.items() if v is not None}
     if log.also is not None:
         data |= further(log, kind)

@@ -31,6 +31,7 @@ def test_every_role_is_an_option_and_a_column():
         *NAMES, "missing", "partitions", "categorical", "events", "follow_up", "also",
         "action_bins", "decimal", "encoding", "dates", "labels", "outcome", "unit",
         "better", "design", "versus", "chances", "strata", "survival", "horizon", "target",
+        "guard", "costs",
     }  # fmt: skip
     for name in NAMES:
         needed = name in REQUIRED and name != "reward"  # a time and a status stand in its place

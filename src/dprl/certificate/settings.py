@@ -277,7 +277,7 @@ def check_cut(treatment: str | None, source: Source | Log) -> None:
 
 def refuse_completed(source: Source | Log) -> None:
     """Refuse a proof where outcomes were not seen: what completes them is estimated."""
-    columns = source.facts.columns
+    columns = source.facts.columns if hasattr(source, "facts") else {}
     if unseen_words(columns):
         raise LogError(
             f"{columns['unseen']['rows']:,} outcomes of this log were not seen; what completes "

@@ -27,6 +27,7 @@ from dprl.logs.reading.dates import times_on
 from dprl.logs.reading.files import Progress, read_columns
 from dprl.logs.reading.frames import columns_of, frame_columns, quoted
 from dprl.logs.reading.options import OPTIONS, Reading, documented, documented_arrays
+from dprl.logs.reading.sums import COST, OF
 from dprl.logs.reading.times import written
 from dprl.logs.roles import NAMES, by_role
 from dprl.logs.source import LogInParts
@@ -117,6 +118,8 @@ def read(  # noqa: D417  (see `documented`)
     survival: Any = None,
     horizon: float | None = None,
     target: str = "",
+    guard: Sequence[str] | None = None,
+    costs: Any = None,
     progress: Progress | None = None,
 ) -> Log:
     r"""Read logged decisions from CSV or Parquet files.
@@ -183,6 +186,8 @@ def from_frame(  # noqa: D417  (see `documented`)
     survival: Any = None,
     horizon: float | None = None,
     target: str = "",
+    guard: Sequence[str] | None = None,
+    costs: Any = None,
 ) -> Log:
     """A log from a pandas, polars, Arrow or DuckDB table.
 
@@ -439,6 +444,8 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
         data[_column(log, "reward")] = log.more["duration"]
         how = ["cut", "terminal", *log.events]
         data[_column(log, "ended")] = words(how, log.more["status"].astype(int))
+    if any(name.startswith(OF) for name in further_numbers):
+        _write_parts(log, data, further_numbers)
     if log.available is not None and log.menus is not None:
         offers = ["|".join(str(log.actions[a]) for a in np.flatnonzero(m)) for m in log.menus]
         data[_column(log, "available")] = words(offers, log.available)
@@ -452,6 +459,19 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
     with replacing(path) as part, connect(folders=[part.parent]) as con:
         con.register("rows", data)
         con.execute(f"COPY (SELECT * FROM rows) TO {quoted(str(part), chr(39))} ({style})")
+
+
+def _write_parts(log: Log, data: dict[str, Any], numbers: dict[str, Any]) -> None:
+    """Write what a reward was made of in place of it, under its own names."""
+    costs, reward = log.columns.get("costs"), data.pop(_column(log, "reward"))
+    for name in [name for name in numbers if name.startswith(OF)]:
+        own = numbers.pop(name)
+        if name != OF + COST:
+            data[name.removeprefix(OF)] = own
+        elif isinstance(costs, str):
+            data[costs] = own
+    if "parts" not in log.columns and not costs:  # guards alone
+        data[_column(log, "reward")] = reward
 
 
 def _column(log: Log, part: str) -> str:

@@ -96,6 +96,8 @@ def own_reading(policy: Any) -> dict[str, Any]:
         "survival",
         "horizon",
         "target",
+        "guard",
+        "costs",
     )
     return {k: columns[k] for k in kept if columns.get(k)}
 

@@ -315,6 +315,8 @@ OUTCOME = "outcome"
 """The table of dprl.toml that says what the rewards are."""
 SURVIVAL = "survival"
 """The table of dprl.toml that says which columns are a time to event, and what is asked of it."""
+COSTS = "costs"
+"""The table of dprl.toml that says what actions cost: action → cost, or column = NAME."""
 TIMED = ("survival", "horizon", "target")
 """Options of a log that a policy keeps, and no command changes for it."""
 
@@ -449,6 +451,7 @@ def _arguments(asked: Any, features: bool, also: Any) -> dict[str, Any]:
         "action": asked.action[0] if len(asked.action) == 1 else list(asked.action),
         "action_bins": bins_of(asked.action_bins),
         "missing": words_of(asked.missing) or "error",
+        "guard": asked.guard or None,
         "also": also,
     }
 
@@ -539,7 +542,7 @@ def settings(app: App) -> Dict | None:
     tables = _tables()
     if not tables:
         return None
-    _check_tables(tables, app, ["log", OUTCOME, SURVIVAL, TABLE])
+    _check_tables(tables, app, ["log", OUTCOME, SURVIVAL, COSTS, TABLE])
     tables.pop(TABLE, None)  # no option of a command: `intended_use` reads it
     for table in tables.values():  # [log.missing]: a column → a word
         own = table.get("missing")
@@ -548,7 +551,12 @@ def settings(app: App) -> Dict | None:
         elif isinstance(own, str):
             table["missing"] = [own]
     shared = {**tables.pop("log", {}), **outcome_in_settings(), **survival_in_settings()}
-    for name in (OUTCOME, SURVIVAL):
+    if tables.get(COSTS):  # a column, or an action → its cost
+        own = tables[COSTS]
+        column = own.get("column") if len(own) == 1 else None
+        costs = [column] if column else [f"{action}={cost}" for action, cost in own.items()]
+        shared["costs"] = costs
+    for name in (OUTCOME, SURVIVAL, COSTS):
         tables.pop(name, None)
     files = {"files": shared.pop("files")} if "files" in shared else {}
     for name in _commands(app):

@@ -119,6 +119,12 @@ class Reading:
             event-free. Default None: the reward is a column.
         horizon: The time to which a time to event is asked about. Default None: needed with
             `survival`.
+        guard: Columns of harms, such as bleeding, of which less is better: what a change does to
+            each is told beside what it gains, and `dprl.study` issues none that may do harm there.
+            Default None: none.
+        costs: What actions cost, in the unit of the outcome: action → cost (others cost nothing),
+            words such as "drug=12.5", or a column. The reward is less by it (more, where less is
+            better). Default None: nothing.
         target: What is asked of a time to event: "event-free" at the horizon (of any event), "time"
             without event until then, or "risk" of the event by then, others competing. Default "":
             "event-free".
@@ -251,6 +257,21 @@ class Reading:
         kept=True,
     )
 
+    guard: Sequence[str] | None = _option(
+        None,
+        "words",
+        "Column of a harm, of which less is better: what a change does to it is told, and a study "
+        "issues none that may do harm there; repeat it for several. A policy keeps it.",
+        kept=True,
+    )
+    costs: Any = _option(
+        None,
+        "words",
+        "What an action costs in the unit of the outcome, drug=12.5, or the column that holds it; "
+        "repeat it for several actions. A policy keeps it.",
+        kept=True,
+    )
+
     def __post_init__(self) -> None:
         from dprl.logs.checking.rows import check_events  # the command line has these fields too,
         from dprl.logs.encoding.gaps import missing_words  # and shows its help without arrays
@@ -261,7 +282,9 @@ class Reading:
         if isinstance(self.missing, str):
             missing_words(self.missing, {})  # refused before a file is opened
         self._check_reward()
-        refuse_harm(self.declared_outcome, self.columns.get("reward"))
+        reward = str(self.columns.get("reward"))
+        if not re.search(r"[*+(]| - ", reward):  # the signs of a sum say what is a harm
+            refuse_harm(self.declared_outcome, self.columns.get("reward"))
         _ = self.text, self.window, self.declared_design
 
     def _check_reward(self) -> None:

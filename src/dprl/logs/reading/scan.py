@@ -885,6 +885,7 @@ PER_ROW = 500
 IN_MEMORY = (
     "also", "categorical", "action_bins", "decimal", "encoding", "dates", "labels",
     "design", "versus", "chances", "strata", "survival", "horizon", "target",
+    "guard", "costs",
 )  # fmt: skip
 """Options of reading that a log in parts does not have."""
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}

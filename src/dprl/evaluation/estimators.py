@@ -40,6 +40,7 @@ from numpy.typing import NDArray
 from dprl._core.arrays import Floats
 from dprl._core.checks import check_choice
 from dprl._core.compiled import compiled
+from dprl._core.words import N_
 from dprl.errors import ParameterError
 from dprl.logs.log import Log
 
@@ -195,23 +196,23 @@ def _wdr(totals: Totals) -> Floats:
     return np.asarray(terms.sum(axis=1))
 
 
-register(Estimator("IS", "importance weights", moves_with_weight=True))
-register(Estimator("WIS", "importance weights, normalised", _wis, normalised=True))
-register(Estimator("PDIS", "weights decision by decision", moves_with_weight=True))
+register(Estimator("IS", N_("importance weights"), moves_with_weight=True))
+register(Estimator("WIS", N_("importance weights, normalised"), _wis, normalised=True))
+register(Estimator("PDIS", N_("weights decision by decision"), moves_with_weight=True))
 register(
     Estimator(
         "WPDIS",
-        "weights decision by decision, normalised",
+        N_("weights decision by decision, normalised"),
         _wpdis,
         normalised=True,
         moves_with_weight=True,
     )
 )
-register(Estimator("DM", "a model of values alone", values=True, model_alone=True))
-register(Estimator("DR", "the model, corrected by weights", values=True))
+register(Estimator("DM", N_("a model of values alone"), values=True, model_alone=True))
+register(Estimator("DR", N_("the model, corrected by weights"), values=True))
 register(
     Estimator(
-        "WDR", "the model, corrected by normalised weights", _wdr, values=True, normalised=True
+        "WDR", N_("the model, corrected by normalised weights"), _wdr, values=True, normalised=True
     )
 )
 

@@ -112,7 +112,10 @@ class Study(Result):
         """
         if self.described is not None:
             return title_of(self.described)
-        return self.effects.finding() if self._everyone and self.effects is not None else NOTHING
+        arms = () if self.effects is None else self.effects.rows
+        against = any(row["verdict"] == "worse" for row in arms)
+        tells = self.effects is not None and (self._everyone or against)
+        return self.effects.finding() if tells and self.effects is not None else NOTHING
 
     @property
     def _everyone(self) -> bool:

@@ -59,7 +59,7 @@ def from_arrays(
         ...     gamma=0.9, actions=["on", "stop"],
         ... )
         >>> round(walk.value(), 3), walk.optimal[1].tolist()
-        (0.684, [0, 0])
+        (0.461, [0, 0])
     """
     rows, S, A = _pairs(P)
     pay = np.asarray(R, np.float64)
@@ -140,6 +140,7 @@ def from_gym(env: Any, *, gamma: float, behavior: Any = None, max_steps: int = 1
         ParameterError: The environment has no such table.
 
     Example:
+        >>> import dprl
         >>> import gymnasium
         >>> lake = dprl.envs.from_gym(gymnasium.make("FrozenLake-v1"), gamma=0.95)
         >>> lake.sample(10, seed=0).n_actions

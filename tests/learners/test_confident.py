@@ -14,7 +14,6 @@ from threadpoolctl import threadpool_limits
 import dprl
 from conftest import to_log
 from dprl import envs
-from dprl._core.inference import contrast_of
 from dprl.envs import hard
 from dprl.errors import CutWarning, LogError, ParameterError, StateWarning
 from dprl.evidence.excursions import excursions
@@ -23,6 +22,7 @@ from dprl.learners.family import MEMBERS
 from dprl.logs.log import deal
 from dprl.logs.source import as_source
 from dprl.planning.sure_iteration import PlanModel
+from helpers.judging import by_moments
 
 CARE = envs.care_pathway()
 ARRAYS = ("choice", "allowed", "advantage", "advantage_se", "planned", "n", "m", "Q", "V", "steps")
@@ -187,8 +187,8 @@ def test_decisions_one_by_one_follow_their_closed_form(seed, evidence):
                     continue
                 share = len(y) / (len(x) + len(y))
                 advantage = share * (x.mean() - y.mean())
-                low = share * contrast_of(x, y, 1 - 0.6 / K)[0]
-                ends = contrast_of(x, y)
+                low = share * by_moments(x, y, 1 - 0.6 / K)[0]
+                ends = by_moments(x, y)
                 se = share * (ends[1] - ends[0]) / (2 * 1.959963985)
             if np.isnan(se):
                 assert np.isnan(policy.advantage[s, a])

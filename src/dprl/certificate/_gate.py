@@ -103,7 +103,7 @@ def register(kind: CertificateKind, how: Gate) -> None:
         >>> log = dprl.envs.risky_arms().sample(10, seed=0)
         >>> learner = dprl.DPRLDiscrete(n_min=2, gamma=1.0)
         >>> dprl.gate(learner.fit(log), log, mode="mine", value_range=(0, 1)).may_change
-        False
+        True
         >>> del KINDS["mine"], GATES["mine"]
     """
     KINDS[kind.name], GATES[kind.name] = kind, how

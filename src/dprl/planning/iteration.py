@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dprl._core.arrays import Bools, Floats, Ints
-from dprl._core.linear import doubt, leaks, solve
+from dprl._core.linear import Matrix, compact, doubt, leaks, solve
 from dprl._core.words import option, worded
 from dprl.errors import ParameterError, PlanError
 from dprl.evidence.decision_points import best_rows
@@ -199,7 +199,14 @@ class _Pairs:
 
     first: Ints
     R: Floats
-    D: sparse.csr_array
+    D: Matrix
+
+
+def _ahead(mdp: FiniteMDP, rows: Ints, discount: Floats) -> Matrix:
+    """Discounted chances of the next states of some pairs, (rows, S)."""
+    D = mdp.P[rows]
+    D.data *= np.repeat(discount, np.diff(D.indptr))
+    return compact(D)
 
 
 def best_choices(mdp: FiniteMDP, allowed: Bools, floor: float = 0.0) -> tuple[Ints, Floats, Floats]:
@@ -219,8 +226,8 @@ def best_choices(mdp: FiniteMDP, allowed: Bools, floor: float = 0.0) -> tuple[In
     offered = allowed.copy()
     offered[~some, 0] = True
     state, action = np.nonzero(offered)
-    D = mdp.P[state * allowed.shape[1] + action]
-    D.data *= np.repeat(np.where(some, mdp.gamma, 0.0)[state], np.diff(D.indptr))
+    discount = np.where(some, mdp.gamma, 0.0)[state]
+    D = _ahead(mdp, state * allowed.shape[1] + action, discount)
     R = np.where(some[state], mdp.R[state, action], floor)
     pairs = _Pairs(np.concatenate(([0], np.cumsum(offered.sum(axis=1)))), R, D)
 
@@ -256,8 +263,8 @@ def best_or_floor(
     S, A = allowed.shape
     state, column = np.nonzero(np.column_stack((np.ones(S, bool), allowed)))
     action = column - 1
-    D = mdp.P[state * A + np.maximum(action, 0)]
-    D.data *= np.repeat(np.where(action < 0, 0.0, mdp.gamma), np.diff(D.indptr))
+    discount = np.where(action < 0, 0.0, mdp.gamma)
+    D = _ahead(mdp, state * A + np.maximum(action, 0), discount)
     worth = np.where(action < 0, floor, R[state, action])
     pairs = _Pairs(np.concatenate(([0], np.cumsum(1 + allowed.sum(axis=1)))), worth, D)
     start = best_rows(look_ahead(pairs, V), pairs.first)

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 NOTE = say(
     "Rules are asked in this order, and the first that holds speaks. advantage: what the "
     "suggestion brought\nover doing otherwise where the rule holds; low and high hold for all "
-    "rules at once (large-sample),\nexcept for rules narrowed after looking. groups came there in "
-    "the half that certified, groups_proposed\nin the half that proposed. gamma_star (Γ*): up to "
-    "this factor an unrecorded cause may move the odds\nof the suggestion, the features being "
-    "equal, and the rule stays certified."
+    "rules at once (large-sample),\nexcept for rules narrowed after looking. groups came there "
+    "among those that certified, groups_proposed\nin the half that proposed, if one did. "
+    "gamma_star (Γ*): up to this factor an unrecorded cause may move the odds\nof the "
+    "suggestion, the features being equal, and the rule stays certified."
 )
 GATED = {
     "proved": (

@@ -36,14 +36,8 @@ from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.linear import Matrix, compact, leaks, solve
 from dprl.errors import PlanError
 from dprl.logs.log import Log
-from dprl.planning.advantages import (
-    DENSE,
-    Advantages,
-    Noise,
-    moves,
-    policy_matrix,
-)
-from dprl.planning.finite_mdp import FiniteMDP
+from dprl.planning.advantages import DENSE, Advantages, Noise, policy_matrix
+from dprl.planning.finite_mdp import FiniteMDP, moves
 from dprl.planning.iteration import BETTER, iterate
 from dprl.planning.model import Model, Transitions
 

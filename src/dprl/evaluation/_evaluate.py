@@ -14,8 +14,9 @@ at the effective sample size where the policy differs from practice, less 1
 (`dprl.evaluation.bootstrap`). The ratios and Q̂ are not estimated again in each draw: the weights
 alone only get wider intervals by it, but in DR and WDR the error of one is multiplied by that of
 the other. Over labelled states both are counted again in parts of the groups, and where that shows
-a larger error it is the one that counts. Over features the folds of both are made five times (up to
-20,000 steps), their means are used, and what is left of the spread between divisions goes into the
+a larger error it is the one that counts. Intervals of weights alone reach at least as far as that
+of the estimate that leads. Over features the folds of both are made five times (up to 20,000
+steps), their means are used, and what is left of the spread between divisions goes into the
 intervals. The page *What we found* says how often they cover the truth. Three have none: DM,
 whose error is the model's, which resampling trajectories does not show (an interval from resampling
 alone held the truth in 1 to 68 of 100 logs); weights alone below an effective sample size of 30;
@@ -53,6 +54,7 @@ from dprl.evaluation.estimators import (
     ESTIMATORS,
     RETURN,
     Weighted,
+    headline,
     importance_weights,
     names_of,
 )
@@ -239,6 +241,8 @@ def evaluated(
         for end in (key for key in row if key.endswith(("_low", "_high"))):
             off = widened(facts) * (1 if end.endswith("_high") else -1)
             row[end] = np.nan if bare or np.isnan(row[end]) else row[end] + off
+    if model is not None:
+        _reach(estimates, headline(True, treated.n_steps > treated.n_episodes))
     undefined = float(np.isnan([drawn.of(n) for n in names_of(normalised=True)]).any(axis=0).mean())
     wary = [*held.warnings, *wary_of(facts, held, undefined, trouble, draws)]
     alone = only_return(weighted, treated, apart, never)
@@ -356,6 +360,23 @@ def _widen(estimates: dict[str, dict[str, float]], drawn: Estimates, again: Floa
                 for end in ("low", "high"):
                     half = row[f"{what}_{end}"] - row[what]
                     row[f"{what}_{end}"] = row[what] + half * models / without
+
+
+def _reach(estimates: dict[str, dict[str, float]], lead: str) -> None:
+    """Let intervals of weights alone reach as far as that of the estimate that leads.
+
+    Weights alone hide their error where few rows carry much of it: a log that by chance has not met
+    such a row has an estimate and a spread that are both too small, and an effective sample size
+    that is large. With four decisions and estimated chances intervals of WIS, and of IS, left out
+    the truth in 13 and 16 of 100 logs with an effective sample size above 30.
+    """
+    for name, row in estimates.items():
+        if ESTIMATORS[name].values:
+            continue
+        for end, further in (("low", min), ("high", max)):
+            for key in (f"difference_{end}", f"value_{end}"):
+                own, other = row[key], estimates[lead][key]
+                row[key] = further(own, other) if np.isfinite([own, other]).all() else own
 
 
 def _spread(x: Floats) -> float:

@@ -18,7 +18,7 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +224,7 @@ class Report(Result):
             ("rows", "actions", "columns"); None where nothing is missing.
         card: The model card beside the report; None where there is none.
         to_fill_in: Items of the standard that are still to fill in; empty without a standard.
+        described: The changes that are on the page, in words and numbers.
     """
 
     path: Path
@@ -240,12 +241,13 @@ class Report(Result):
     gaps: Mapping[str, Any] | None = None
     card: Path | None = None
     to_fill_in: tuple[str, ...] = ()
+    described: Any = field(default=None, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """All attributes as values that JSON can carry."""
         judged = self.evaluation
         return {
-            **vars(self),
+            **{name: value for name, value in vars(self).items() if name != "described"},
             "path": str(self.path),
             "card": None if self.card is None else str(self.card),
             "to_fill_in": list(self.to_fill_in),
@@ -417,7 +419,7 @@ def report(
     columns = check_by(by, log)
     tell = progress or (lambda stage, share: None)
     tell("describing the changes", 0.0)
-    described = describe_changes(policy, log)
+    described = describe_changes(policy, log, seed=seed)
     judged, notes = None, list(described.notes)
     if not described.seen:
         with warnings.catch_warnings(record=True) as caught:
@@ -466,7 +468,7 @@ def report(
     return Report(
         target, len(text), len(described.changes), whole, listed, described.steps["confirmed"],
         described.not_done, described.seen, judged, described.uncovered,
-        described.divided, gaps, beside, () if study is None else study.blanks,
+        described.divided, gaps, beside, () if study is None else study.blanks, described,
     )  # fmt: skip
 
 
@@ -534,6 +536,8 @@ SPEAK = 10
 
 def verdict(check: Check) -> str:
     """The result of a check, in a word or two; the page has more of them."""
+    if check.unfair:
+        return "cannot compare"
     few = min(check.took, check.others) < SPEAK
     if few or check.advantage is None or check.low is None or check.high is None:
         return "cannot say"

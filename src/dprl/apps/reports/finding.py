@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 TOLD = 3
 """Claims that the title tells, and situations that are named in one breath."""
+NOTHING = say("Nothing to change is sure: usual practice stays, in every situation.")
 EVERYWHERE = "everywhere"
 """What a rule without conditions says of where it holds."""
 ROOM = 90
@@ -36,7 +37,7 @@ def title_of(described: Described) -> str:
             return say("Other actions here and there, in no simple region")
         if described.steps["confirmed"]:
             return say("What is usually done, always, where the record tells enough")
-        return say("Nothing to change is sure: usual practice stays, in every situation.")
+        return NOTHING
     said = [_sentence(claim, described) for claim in claims[:TOLD]]
     more = len(claims) - TOLD
     if more > 0:

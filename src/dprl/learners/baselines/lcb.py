@@ -82,7 +82,7 @@ class LCB(TabularBaseline):
             (11, 10)
         """
         mdp = known_mdp(model, self.gamma)
-        usual = mdp.state_values()
+        usual = model.usual
         V = usual[model.visited]
         scale = max(float(np.ptp(V)), float(np.abs(V).max()))
         n = np.maximum(model.n, 1)

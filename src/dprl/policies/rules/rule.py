@@ -172,15 +172,13 @@ def evidence_words(facts: Mapping[str, Any], unit: str) -> list[str]:
     )
     if groups is not None:
         did = "" if took is None else say(", {n:,} of which took it", n=took)
+        who = {"groups": groups, "unit": word(unit), "did": did}
         parts.append(
-            say(
-                "{groups:,} {unit} of the half that certified came here{did}",
-                groups=groups,
-                unit=word(unit),
-                did=did,
-            )
+            say("{groups:,} {unit} came here{did}", **who)
+            if not proposed  # all of them certified it
+            else say("{groups:,} {unit} of the half that certified came here{did}", **who)
         )
-    if proposed is not None:
+    if proposed:
         parts.append(f"{proposed:,} {unit} of the half that proposed came here")
     raises, lowers = facts.get("raises"), facts.get("lowers")
     if raises is not None and lowers is not None:

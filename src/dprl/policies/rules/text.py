@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 NOTE = say(
     "Rules are asked in this order, and the first that holds speaks. advantage: what the "
     "suggestion brought\nover doing otherwise where the rule holds; low and high hold for all "
-    "rules at once (large-sample),\nexcept for rules narrowed after looking. groups came there in "
-    "the half that certified, groups_proposed\nin the half that proposed. gamma_star (Γ*): up to "
-    "this factor an unrecorded cause may move the odds\nof the suggestion, the features being "
-    "equal, and the rule stays certified."
+    "rules at once (large-sample),\nexcept for rules narrowed after looking. groups came there "
+    "among those that certified, groups_proposed\nin the half that proposed, if one did. "
+    "gamma_star (Γ*): up to this factor an unrecorded cause may move the odds\nof the "
+    "suggestion, the features being equal, and the rule stays certified."
 )
 GATED = {
     "proved": (
@@ -603,7 +603,7 @@ def _exception(policy: RulePolicy) -> str:
     which = joined(say(" and "), [", ".join(map(str, numbers[:-1])), str(numbers[-1])][one:])
     return (
         sentences(
-            say("Rule {n} was narrowed after looking at the half that certifies.", n=which),
+            say("Rule {n} was narrowed after looking at the groups that certify.", n=which),
             say(
                 "Its numbers are of the narrower region alone, not adjusted for the choice: no "
                 "statement about all rules at once covers it."
@@ -612,7 +612,7 @@ def _exception(policy: RulePolicy) -> str:
         if one
         else sentences(
             say(
-                "Rules {which} were narrowed after looking at the half that certifies.", which=which
+                "Rules {which} were narrowed after looking at the groups that certify.", which=which
             ),
             say(
                 "Their numbers are of the narrower region alone, not adjusted for the choice: no "

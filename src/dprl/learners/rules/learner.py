@@ -587,9 +587,9 @@ def _followed(whole: dict[str, Any], outcome: Outcome, several: bool) -> str:
             x=outcome.shown(whole["sum"]),
         ),
         say_many(
-            "Of {n:,} episode of the certifying half that comes to a suggestion, {k:,} took every "
+            "Of {n:,} episode of the certifying groups that meets a suggestion, {k:,} took every "
             "one they came to.",
-            "Of {n:,} episodes of the certifying half that come to a suggestion, {k:,} took every "
+            "Of {n:,} episodes of the certifying groups that meet a suggestion, {k:,} took every "
             "one they came to.",
             int(whole["met"]),
             k=int(whole["followed"]),

@@ -96,6 +96,15 @@ def register(kind: CertificateKind, how: Gate) -> None:
         kind: Its name, its rows, its claim and what would contradict it.
         how: Called with the proposal, the log and the settings of a gate; returns the policy that
             is issued, with its certificate, whose mode is the name of the kind.
+
+    Example:
+        >>> register(CertificateKind(name="mine"), lambda proposal, log, settings: proposal)
+        >>> import dprl
+        >>> log = dprl.envs.risky_arms().sample(10, seed=0)
+        >>> learner = dprl.DPRLDiscrete(n_min=2, gamma=1.0)
+        >>> dprl.gate(learner.fit(log), log, mode="mine", value_range=(0, 1)).may_change
+        True
+        >>> del KINDS["mine"], GATES["mine"]
     """
     KINDS[kind.name], GATES[kind.name] = kind, how
 

@@ -151,9 +151,10 @@ class Evaluation(Result):
             >>> dprl.evaluate(policy, test, draws=200).how["DM"]
             'a model of values alone'
         """
-        from dprl.evaluation.estimators import ESTIMATORS
+        from dprl.evaluation.estimators import ASKED, ESTIMATORS
 
-        return {name: ESTIMATORS[name].words for name in self.rows if name in ESTIMATORS}
+        known = {**ASKED, **ESTIMATORS}
+        return {name: known[name].words for name in self.rows if name in known}
 
     @property
     def headline(self) -> str:

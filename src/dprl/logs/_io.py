@@ -400,6 +400,15 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
             survives_csv(labels)
         for labels in log.categories.values():
             refuse_missing_words(labels)
+    data = written_columns(log, kind)
+    style = "FORMAT parquet, COMPRESSION zstd" if kind == ".parquet" else "FORMAT csv, HEADER"
+    with replacing(path) as part, connect(folders=[part.parent]) as con:
+        con.register("rows", data)
+        con.execute(f"COPY (SELECT * FROM rows) TO {quoted(str(part), chr(39))} ({style})")
+
+
+def written_columns(log: Log, kind: str = ".parquet") -> dict[str, Any]:
+    """A log as the columns it was read from, for a file of a kind."""
 
     def words(labels: Sequence[Any], codes: Any) -> Any:
         text = bool(labels) and isinstance(labels[0], str)
@@ -437,10 +446,7 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
     data |= {_column(log, k): v for k, v in further_numbers.items() if v is not None}
     if log.also is not None:
         data |= further(log, kind)
-    style = "FORMAT parquet, COMPRESSION zstd" if kind == ".parquet" else "FORMAT csv, HEADER"
-    with replacing(path) as part, connect(folders=[part.parent]) as con:
-        con.register("rows", data)
-        con.execute(f"COPY (SELECT * FROM rows) TO {quoted(str(part), chr(39))} ({style})")
+    return data
 
 
 def _column(log: Log, part: str) -> str:

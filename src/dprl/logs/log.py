@@ -613,6 +613,39 @@ class Log:
             )
         return self.state
 
+    def __len__(self) -> int:
+        return self.n_episodes
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[Log]:
+        """Its episodes one after another, each as a log of its own."""
+        return (self.take([e]) for e in range(self.n_episodes))
+
+    def to_frame(self, backend: str = "pandas") -> Any:
+        """The log as a dataframe: one row per step, in the columns it was read from.
+
+        Args:
+            backend: The library: "pandas" (the default), "polars" or "pyarrow".
+
+        Returns:
+            A dataframe of that library.
+
+        Raises:
+            ParameterError: If the library is not one of the three.
+            PackageError: If it is not installed.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.risky_arms().sample(5, seed=0)
+            >>> list(log.to_frame("pyarrow").column_names)[:4]
+            ['episode', 'time', 'state', 'action']
+        """
+        from dprl.logs._io import written_columns
+
+        return Table(written_columns(self)).to_frame(backend)
+
     def take(self, episodes: Sequence[int] | NDArray[Any]) -> Log:
         """The log of some of the episodes; the labels of states and actions stay as they are.
 

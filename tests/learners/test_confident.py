@@ -695,9 +695,10 @@ def test_columns_reasons_and_order(sure):
 # -- the promise -----------------------------------------------------------------------------------
 
 
-def test_with_a_promise_a_policy_is_issued_only_if_its_bound_is_above_0():
+@pytest.mark.parametrize("logs", [4, pytest.param(12, marks=pytest.mark.slow)])
+def test_with_a_promise_a_policy_is_issued_only_if_its_bound_is_above_0(logs):
     issued = withheld = 0
-    for seed in range(12):
+    for seed in range(logs):
         log = CARE.sample(150, seed=seed)
         policy, free = fit(log, promise=True), fit(log, risk=0.05)
         if policy.gain is None:
@@ -712,7 +713,7 @@ def test_with_a_promise_a_policy_is_issued_only_if_its_bound_is_above_0():
             assert policy.gain["low"] > 0
             assert not any("Nothing is promised" in words for words in policy.stated)
         assert free.gain is None or free.stated[1].startswith("Nothing is promised")
-    assert issued >= 3
+    assert issued >= logs // 4
     assert withheld >= 1
 
 

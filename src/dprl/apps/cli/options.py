@@ -20,6 +20,7 @@ from dprl._core.table import first_few
 from dprl.apps.cli.console import complain
 from dprl.apps.reports.intended_use import TABLE, check_use
 from dprl.errors import ParameterError
+from dprl.logs.called import KEY, called_of
 from dprl.logs.outcome import KEPT
 from dprl.logs.reading.options import OPTIONS
 from dprl.logs.roles import NAMES, ROLES
@@ -313,6 +314,8 @@ Partitions = Annotated[bool, Parameter(help=OPTIONS["partitions"].metadata["help
 SETTINGS = "dprl.toml"
 OUTCOME = "outcome"
 """The table of dprl.toml that says what the rewards are."""
+LABELS = "labels"
+"""The table of dprl.toml that says what columns and values are called."""
 
 OF_LOG = [
     spelt
@@ -533,7 +536,7 @@ def settings(app: App) -> Dict | None:
     tables = _tables()
     if not tables:
         return None
-    _check_tables(tables, app, ["log", OUTCOME, TABLE])
+    _check_tables(tables, app, ["log", OUTCOME, LABELS, TABLE])
     tables.pop(TABLE, None)  # no option of a command: `intended_use` reads it
     for table in tables.values():  # [log.missing]: a column → a word
         own = table.get("missing")
@@ -541,8 +544,9 @@ def settings(app: App) -> Dict | None:
             table["missing"] = [f"{column}={word}" for column, word in own.items()]
         elif isinstance(own, str):
             table["missing"] = [own]
-    shared = {**tables.pop("log", {}), **outcome_in_settings()}
-    tables.pop(OUTCOME, None)
+    shared = {**tables.pop("log", {}), **outcome_in_settings(), **called_in_settings()}
+    for name in (OUTCOME, LABELS):
+        tables.pop(name, None)
     files = {"files": shared.pop("files")} if "files" in shared else {}
     for name in _commands(app):
         command = app[name].default_command
@@ -596,6 +600,16 @@ def outcome_in_settings() -> dict[str, str]:
                 do="[outcome] may have name, unit and better.",
             )
     return named
+
+
+def called_in_settings() -> dict[str, list[str]]:
+    """What the table [labels] of dprl.toml says, as the option --called says it."""
+    words = [
+        f"{column}{':' * bool(value)}{value}={name}"
+        for column, own in called_of(_tables().get(LABELS)).items()
+        for value, name in own.items()
+    ]
+    return {KEY: words} if words else {}
 
 
 def columns_in_settings(command: str) -> dict[str, Any]:

@@ -189,9 +189,10 @@ def approximate(Q, pi_b, e, epsilon):
     return soft_spibb._approximate(Q, pi_b, e, epsilon, True)
 
 
-def test_soft_steps_against_a_linear_programme():
+@pytest.mark.parametrize("states", [120, pytest.param(500, marks=pytest.mark.slow)])
+def test_soft_steps_against_a_linear_programme(states):
     between = 0
-    for seed in range(500):
+    for seed in range(states):
         Q, pi_b, e, epsilon = one_state(seed)
         gains = []
         for step in (approximate, soft_spibb._exact):
@@ -206,7 +207,7 @@ def test_soft_steps_against_a_linear_programme():
         assert gains[1] == pytest.approx(gain_by_linear_programme(Q, pi_b, e, epsilon), abs=1e-9)
         assert -1e-12 <= gains[0] <= gains[1] + 1e-12
         between += gains[0] < gains[1] - 1e-6
-    assert between > 20
+    assert between > states / 25
 
 
 def test_soft_steps_compiled_and_not(monkeypatch):

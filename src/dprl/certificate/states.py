@@ -793,7 +793,7 @@ def gate_states(
 
 
 REFUTED = say(
-    "The log refutes the Markov property, so a group's first visit of a state counts, nothing is "
+    "A test refutes the Markov property, so a group's first visit of a state counts, nothing is "
     "claimed about later visits, and no gain is stated."
 )
 

@@ -178,7 +178,8 @@ class Effects(Result):
         """The answer in one sentence.
 
         Returns:
-            Which arm, instead of what, and by how much it is better.
+            Which arm, instead of what, and by how much it is better; where none is, the first that
+            is surely worse.
 
         Example:
             >>> import dprl
@@ -186,6 +187,10 @@ class Effects(Result):
             'No arm is surely better than usual practice.'
         """
         if self.best is None:
+            worse = [row for row in self.rows if row["verdict"] == "worse"]
+            if worse:
+                arm = self.called.act(worse[0]["arm"])
+                return f"Not {arm}, for everyone: {self._apart(worse[0])}."
             return f"No arm is surely better than {self.against}."
         row = next(row for row in self.rows if row["arm"] == self.best)
         found = say("{arm} instead of {reference}, for everyone: {gain}.", arm=self.best,

@@ -128,7 +128,7 @@ class Confident:
             never taken from the log. With it the bound allows for catastrophes that have not
             happened yet. Default None: it holds unless something happens that has not happened.
         check: Whether to test if the state tells enough for a model (`dprl.markov_check`). A
-            StateWarning says where it does not, and nothing is promised or issued with
+            StateWarning says where the test refutes that, and nothing is promised or issued with
             `promise=True`. Default True.
         cut: What to do with cut episodes: "drop-unrelated" (which declares that whether an episode
             was cut depends neither on its length nor on its outcome), "bootstrap" or "terminal".
@@ -486,7 +486,7 @@ class Confident:
             )
 
     def _checked(self, source: Source) -> dict[str, Any]:
-        """What is noted of the check of the state; it warns where the state is not enough."""
+        """What is noted of the check of the state; it warns where that refutes the state."""
         if not self.check or self.evidence == "returns":
             return {}
         log = needs_rows(source, "the check of the state")
@@ -500,10 +500,9 @@ class Confident:
         if not result.ok:
             warnings.warn(
                 worded(
-                    "{words} {doubt} A policy planned in a model of these states may do harm. Put "
+                    "{words} If so, a policy planned in a model of these states may do harm. Put "
                     "what tells into the state, or use {evidence} or {learner}.",
                     words=words,
-                    doubt=result.doubt,
                     evidence=option("evidence", "returns"),
                     learner=api("DPRLDiscrete"),
                 ),

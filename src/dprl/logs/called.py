@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dprl._core.words import Said, joined, say
+from dprl._core.words import Said, either, joined, say
 from dprl.errors import ParameterError
 
 KEY: Final = "called"
@@ -208,6 +208,9 @@ def _odd(given: Any) -> ParameterError:
     return ParameterError(
         f"what a column or a value is called must be text of at most {LONGEST} characters; got "
         f"{given!r}.",
-        do="For example: called={'arm': {0: 'ZDV alone'}, 'cd40': 'CD4 count at the start'}",
+        do=either(
+            "For example: called={'arm': {0: 'ZDV alone'}, 'cd40': 'CD4 count at the start'}",
+            "For example: --called 'arm:0=ZDV alone' --called 'cd40=CD4 count at the start'",
+        ),
         argument=KEY,
     )

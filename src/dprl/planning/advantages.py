@@ -69,6 +69,7 @@ from dprl._core.linear import (
     solve_many,
 )
 from dprl.errors import PlanError
+from dprl.planning.finite_mdp import moves
 from dprl.planning.model import Influence, Transitions
 
 # --- The loops of `dprl.planning.advantages`, over the cells of `dprl.planning.model`
@@ -442,23 +443,6 @@ def policy_matrix(b: Floats, choice: NDArray[Any]) -> Floats:
     pi[speaks] = 0.0
     pi[speaks, choice[speaks]] = 1.0
     return pi
-
-
-def _rows(weights: Floats) -> sparse.csr_array:
-    """CSR (S, S·A) whose row s holds weights[s] (S, A) at the pairs of s."""
-    S, A = weights.shape
-    state, action = np.nonzero(weights)
-    return sparse.csr_array((weights[state, action], (state, state * A + action)), shape=(S, S * A))
-
-
-def moves(P: Matrix, pi: Floats, gamma: float) -> Matrix:
-    """γ P_π, (S, S), dense where P (S·A, S) is."""
-    if isinstance(P, np.ndarray):
-        return np.asarray(gamma * np.einsum("sa,sat->st", pi, P.reshape(*pi.shape, -1)))
-    mixed = sparse.csr_array(_rows(pi) @ P)
-    mixed.sum_duplicates()
-    mixed.data *= gamma
-    return mixed
 
 
 @dataclass(frozen=True, eq=False)

@@ -70,14 +70,14 @@ def test_fit_states_what_it_is_sure_of(run, care):
 def test_a_state_that_is_not_enough_is_warned_of(run, hidden):
     code, out, err = run("fit", *own(hidden), *SURE)
     assert code == 0
-    assert err.startswith("warning: The state is not enough")
+    assert err.startswith("warning: The state does not seem to be enough")
     assert "--evidence returns" in err
-    assert "If the state were enough (it is not, see below)" in out
+    assert "If the state were enough (a test refutes that, see below)" in out
     code, out, _ = run("fit", *own(hidden), *SURE, "--json")
     facts = json.loads(out)
     assert len(facts["warnings"]) == 1
-    assert facts["warnings"][0].startswith("The state is not enough")
-    assert facts["stated"][-1].startswith("The state is not enough")
+    assert facts["warnings"][0].startswith("The state does not seem to be enough")
+    assert facts["stated"][-1].startswith("The state does not seem to be enough")
     code, _, err = run("fit", *own(hidden), *SURE, "--no-check")
     assert (code, err) == (0, "")
     code, _, err = run("fit", *own(hidden), *SURE, "--evidence", "returns")

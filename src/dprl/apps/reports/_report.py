@@ -420,7 +420,7 @@ def report(
     columns = check_by(by, log)
     tell = progress or (lambda stage, share: None)
     tell("describing the changes", 0.0)
-    described = describe_changes(policy, log)
+    described = describe_changes(policy, log, seed=seed)
     judged, notes = None, list(described.notes)
     if not described.seen:
         with warnings.catch_warnings(record=True) as caught:
@@ -543,6 +543,8 @@ SPEAK = 10
 
 def verdict(check: Check) -> str:
     """The result of a check, in a word or two; the page has more of them."""
+    if check.unfair:
+        return "cannot compare"
     few = min(check.took, check.others) < SPEAK
     if few or check.advantage is None or check.low is None or check.high is None:
         return "cannot say"

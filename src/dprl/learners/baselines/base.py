@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from dprl._core.words import either, option, worded
 from dprl.errors import ParameterError
 from dprl.evidence.neighbors.engine import Points
 from dprl.evidence.neighbors.metric import FittedMetric, Metric
+from dprl.learners.registry import Settings
 from dprl.logs.censoring import treat_cut
 from dprl.logs.encoding.features import plain_features
 from dprl.logs.log import Log, check_log
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 # policy
 
 
-class TabularBaseline(ABC):
+class TabularBaseline(Settings, ABC):
     """A learner over labelled states that plans in the maximum-likelihood model of a log."""
 
     def __post_init__(self) -> None:
@@ -157,8 +158,10 @@ def transitions(log: Log, metric: Metric, gamma: float, cut: Cut | None) -> Tran
     return Transitions(points, log.reward, last, gamma, log.n_actions, fitted, centre)
 
 
-class FeatureBaseline(ABC, Generic[Kind]):
+class FeatureBaseline(Settings, ABC, Generic[Kind]):
     """A learner over features: settings, and `learned`, what is learned from transitions."""
+
+    TAKES: ClassVar[str] = "features"
 
     def __post_init__(self) -> None:
         for name, check in CHECKS.items():

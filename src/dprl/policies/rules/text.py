@@ -612,7 +612,7 @@ def _exception(policy: RulePolicy) -> str:
     which = joined(say(" and "), [", ".join(map(str, numbers[:-1])), str(numbers[-1])][one:])
     return (
         sentences(
-            say("Rule {n} was narrowed after looking at the half that certifies.", n=which),
+            say("Rule {n} was narrowed after looking at the groups that certify.", n=which),
             say(
                 "Its numbers are of the narrower region alone, not adjusted for the choice: no "
                 "statement about all rules at once covers it."
@@ -621,7 +621,7 @@ def _exception(policy: RulePolicy) -> str:
         if one
         else sentences(
             say(
-                "Rules {which} were narrowed after looking at the half that certifies.", which=which
+                "Rules {which} were narrowed after looking at the groups that certify.", which=which
             ),
             say(
                 "Their numbers are of the narrower region alone, not adjusted for the choice: no "

@@ -15,6 +15,9 @@ import pytest
 
 import dprl
 from dprl.apps.cli.main import main
+from dprl.certificate._gate import GATES
+from dprl.evidence.models import NUISANCES
+from dprl.policies.certificate import KINDS
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -106,6 +109,18 @@ def test_blocks_of_the_howto_run(empty):
     run(empty, chain, here={"check", "fit", "evaluate"})  # the README runs these as processes
     for left in ("sweep.png", "sweep.parquet", "gated.dprl", "review.html", "public.dprl"):
         assert (empty / left).exists()
+
+
+@pytest.mark.slow
+def test_blocks_of_write_your_own_run(empty):
+    registries = GATES, KINDS, NUISANCES
+    before = [dict(registry) for registry in registries]
+    out = run(empty, blocks("docs/own.md"))
+    assert "models weighed" in out
+    assert [len(registry) for registry in registries] == [len(own) + 1 for own in before]
+    for registry, own in zip(registries, before, strict=True):
+        registry.clear()
+        registry.update(own)
 
 
 @pytest.mark.slow

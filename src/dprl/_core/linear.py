@@ -195,8 +195,11 @@ def solve_blocks(
 
 # --- Solve x = b + A x for a sparse A that loses mass (a discount, an end); the same bits always
 
-DIRECT = 2_000
-"""The most unknowns for a sparse LU: its fill-in can grow with the square of their number."""
+DIRECT, TRIED = 200, 2_000
+"""The most unknowns for which LU comes first, and for which iteration is only tried before it.
+
+The fill-in of LU can grow with the square of their number; where it does not, LU is fast.
+"""
 
 
 FEW = 64
@@ -278,7 +281,8 @@ def _by_size(b: Floats) -> list[Floats]:
 def _solved(system: Matrix, b: Floats) -> Floats:
     """x with `system` x = b."""
     few = len(b) <= DIRECT or isinstance(system, np.ndarray)
-    x = _direct(system, b) if few else _iterative(system, b)
+    rounds, steps = (3, 60) if len(b) <= TRIED else (8, 500)
+    x = _direct(system, b) if few else _iterative(system, b, rounds=rounds, steps=steps)
     if _settled(system, b, x):
         return x
     x = _direct(system, b)
@@ -315,7 +319,9 @@ def _direct(system: Matrix, b: Floats) -> Floats:
     return np.asarray(x + factors.solve(b - system @ x))
 
 
-def _iterative(system: Matrix, b: Floats, close: float = 0.0) -> Floats:
+def _iterative(
+    system: Matrix, b: Floats, close: float = 0.0, rounds: int = 8, steps: int = 500
+) -> Floats:
     """The solution by BiCGSTAB, restarted on its own residual, until that is at most `close`.
 
     It is written out here because its sums must not depend on how many threads a BLAS uses: numpy's
@@ -326,14 +332,14 @@ def _iterative(system: Matrix, b: Floats, close: float = 0.0) -> Floats:
         return float(np.add.reduce(u * v))
 
     x = b.copy()
-    for _ in range(8):
+    for _ in range(rounds):
         r = b - system @ x
         if _settled(system, b, x) or np.abs(r).max() <= close:
             break
         shadow, p = r.copy(), r.copy()
         rho = dot(shadow, r)
         goal = rho * 1e-28
-        for _ in range(500):
+        for _ in range(steps):
             if rho == 0 or dot(r, r) <= goal or (close and np.abs(r).max() <= close):
                 break
             v = system @ p

@@ -50,7 +50,13 @@ from dprl.certificate.assumptions import LogRecord
 from dprl.certificate.cells import gate_cells
 from dprl.certificate.pair_tests import Learner
 from dprl.certificate.rules import gate_rules
-from dprl.certificate.settings import GateSettings, check_cut, in_memory, refuse_own_medians
+from dprl.certificate.settings import (
+    GateSettings,
+    check_cut,
+    in_memory,
+    refuse_completed,
+    refuse_own_medians,
+)
 from dprl.certificate.states import (
     OTHERS_N_MIN,
     Proposer,
@@ -96,6 +102,15 @@ def register(kind: CertificateKind, how: Gate) -> None:
         kind: Its name, its rows, its claim and what would contradict it.
         how: Called with the proposal, the log and the settings of a gate; returns the policy that
             is issued, with its certificate, whose mode is the name of the kind.
+
+    Example:
+        >>> register(CertificateKind(name="mine"), lambda proposal, log, settings: proposal)
+        >>> import dprl
+        >>> log = dprl.envs.risky_arms().sample(10, seed=0)
+        >>> learner = dprl.DPRLDiscrete(n_min=2, gamma=1.0)
+        >>> dprl.gate(learner.fit(log), log, mode="mine", value_range=(0, 1)).may_change
+        True
+        >>> del KINDS["mine"], GATES["mine"]
     """
     KINDS[kind.name], GATES[kind.name] = kind, how
 
@@ -248,6 +263,7 @@ def gate(
         log = _encoded(given, log)
         if grade == "proved":
             refuse_own_medians(given, log)
+            refuse_completed(log)
     gated: TablePolicy | CellPolicy | RulePolicy
     if cluster is None or isinstance(log, SiteEvidence):  # counted already
         gated = GATES[mode](proposal, log, settings)

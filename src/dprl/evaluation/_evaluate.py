@@ -28,7 +28,7 @@ an action times the range of returns, which is the most that it can matter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -51,12 +51,12 @@ from dprl.evaluation.divergence import (
     unsupported_chance,
 )
 from dprl.evaluation.estimators import (
-    ESTIMATORS,
     RETURN,
+    Estimator,
     Weighted,
+    chosen,
     headline,
     importance_weights,
-    names_of,
 )
 from dprl.evaluation.result import (
     BLIND,
@@ -73,6 +73,7 @@ from dprl.evidence.balance import Balance
 from dprl.evidence.behavior import Behavior, repeats_of
 from dprl.logs.log import Log
 from dprl.logs.source import Source
+from dprl.logs.survival import Survival
 from dprl.policies.held_out import HeldOut
 
 Progress = Callable[[str, float], None]
@@ -93,6 +94,7 @@ def evaluate(
     allow_seen: bool = False,
     value_range: tuple[float, float] | None = None,
     by: str | Sequence[str] | None = None,
+    estimators: Sequence[str | Estimator] = (),
     cluster: Any = None,
     progress: Progress | None = None,
 ) -> Evaluation:
@@ -122,6 +124,8 @@ def evaluate(
         by: Columns that make subgroups, in each of which the difference is estimated: columns in
             `log.also`, features, or the column of state labels; by their value at the first step
             of an episode, numbers in bands at their quartiles. Default None: none.
+        estimators: Estimators that are shown beside the seven, of your own or by name ("MAGIC").
+            Default none.
         cluster: Where the bootstrap draws are made: a `distributed.Client`, the address of a Dask
             scheduler, "local" or "local:2"; the numbers are the same. Default None: here.
         progress: Called with the name of the stage and the share of it that is done. Default None.
@@ -154,7 +158,7 @@ def evaluate(
     )
     return evaluated(
         held, level=level, draws=draws, clip=clip, values=values, value_range=value_range, by=by,
-        cluster=cluster, progress=progress,
+        estimators=estimators, cluster=cluster, progress=progress,
     )[0]  # fmt: skip
 
 
@@ -167,6 +171,7 @@ def evaluated(
     values: bool,
     value_range: tuple[float, float] | None = None,
     by: str | Sequence[str] | None = None,
+    estimators: Sequence[str | Estimator] = (),
     cluster: Any = None,
     progress: Progress | None = None,
 ) -> tuple[Evaluation, Estimates]:
@@ -177,6 +182,7 @@ def evaluated(
     log, gamma, seed = held.log, held.gamma, held.seed
     declared = held.declared_range(value_range)
     columns = check_by(by, log)
+    asked = {one.name: one for one in chosen(estimators)}
     tell = progress or (lambda stage, share: None)
     treated = held.treated
     tell("what the policy says", 0.0)
@@ -219,31 +225,35 @@ def evaluated(
         **_range(weighted, declared),
         "guessed": float(model.guessed[acts].mean()) if model is not None else None,
     }
-    bootstrap = Bootstrap(weighted)
+    bootstrap = Bootstrap(weighted, tuple(asked.values()))
     drawn = bootstrap.drawn(draws, seed, cluster, tell)
     estimates, usual_practice = estimated(
         bootstrap, drawn, level, judged_by(facts), model=model is not None or not acts.any(),
         acts=bool(acts.any()),
     )  # fmt: skip
     if model is not None and _refits(held, recorded):
-        _widen(estimates, drawn, _refitted(held, clip, bootstrap.names))
+        _widen(estimates, drawn, _refitted(held, clip, bootstrap.estimators), asked)
     for name, spread in apart_by.items():
         _add_spread(estimates[name], spread * float(ndtri((1 + level) / 2)))
     if held.cut == "ipcw" and len(log.cut_episodes):  # values would need weights of their own
-        for name in names_of(model_alone=True):
+        for name in (name for name, one in asked.items() if one.model_alone):
             estimates[name] = dict.fromkeys(estimates[name], np.nan)
     nobody = facts["reached"] and not facts["ess_differs"]
     # Resampling shows no error of a guess, nor of a model that the record refutes.
     none = nobody or facts["unsupported"] > BLIND or facts["refuted"]
     few = judged_by(facts) < ENOUGH and facts["reached"]
     for name, row in estimates.items():
-        bare = none or (few and not ESTIMATORS[name].values)
+        bare = none or (few and not asked[name].values)
         for end in (key for key in row if key.endswith(("_low", "_high"))):
             off = widened(facts) * (1 if end.endswith("_high") else -1)
             row[end] = np.nan if bare or np.isnan(row[end]) else row[end] + off
     if model is not None:
-        _reach(estimates, headline(True, treated.n_steps > treated.n_episodes))
-    undefined = float(np.isnan([drawn.of(n) for n in names_of(normalised=True)]).any(axis=0).mean())
+        lead = headline(True, treated.n_steps > treated.n_episodes)
+        _reach(estimates, lead, [name for name, one in asked.items() if not one.values])
+    if Survival.of(log.columns) is not None:
+        _stay_inside([*estimates.values(), usual_practice], facts["lowest"], facts["highest"])
+    divided = [drawn.of(name) for name, one in asked.items() if one.normalised]
+    undefined = float(np.isnan(divided).any(axis=0).mean())
     wary = [*held.warnings, *wary_of(facts, held, undefined, trouble, draws)]
     alone = only_return(weighted, treated, apart, never)
     wary += no_spread(alone and (alone[0], log.outcome.shown(alone[1])), level)
@@ -271,6 +281,14 @@ def evaluated(
     ).turned()  # fmt: skip
     warned = tuple(dict.fromkeys((*wary, *evaluation.impossible())))
     return replace(evaluation, warnings=warned), drawn
+
+
+def _stay_inside(rows: Sequence[dict[str, float]], low: float, high: float) -> None:
+    """Leave no value, nor an end of its interval, outside of what a completed outcome can be."""
+    for row in rows:
+        for name, number in row.items():
+            apart = name.startswith("difference")
+            row[name] = float(np.clip(number, low - high if apart else low, high - low * apart))
 
 
 def _ratios(held: HeldOut, acts: Bools, clip: float) -> tuple[Floats, Bools, Bools, dict[str, Any]]:
@@ -311,7 +329,7 @@ def _refits(held: HeldOut, recorded: Bools) -> bool:
     )  # fmt: skip
 
 
-def _refitted(held: HeldOut, clip: float, names: Sequence[str]) -> Floats:
+def _refitted(held: HeldOut, clip: float, estimators: tuple[Estimator, ...]) -> Floats:
     """The estimates and the mean return in parts of the groups, all models fitted to each anew.
 
     The spread among parts of m of n groups is that of the estimate times √((n - m) / m).
@@ -321,7 +339,7 @@ def _refitted(held: HeldOut, clip: float, names: Sequence[str]) -> Floats:
     """
     log, decisions, n = held.treated, held.acts, len(held.treated.groups)
     random, size = np.random.default_rng(held.seed), int(PART * n)
-    found = np.full((REFITS, len(names)), np.nan)
+    found = np.full((REFITS, len(estimators) + 1), np.nan)
     for k in range(REFITS):
         chosen = np.isin(log.group, random.permutation(n)[:size])
         rows, part = np.repeat(chosen, log.lengths), log.take(np.flatnonzero(chosen))
@@ -336,11 +354,16 @@ def _refitted(held: HeldOut, clip: float, names: Sequence[str]) -> Floats:
             part.starts, part.group, part.reward, held.gamma, np.where(acts, named / taken, 1.0),
             acts, model.Q, model.V,
         )  # fmt: skip
-        found[k] = Bootstrap(weighted).estimates().numbers[0]
+        found[k] = Bootstrap(weighted, estimators).estimates().numbers[0]
     return np.asarray(found * np.sqrt(size / (n - size)))
 
 
-def _widen(estimates: dict[str, dict[str, float]], drawn: Estimates, again: Floats) -> None:
+def _widen(
+    estimates: dict[str, dict[str, float]],
+    drawn: Estimates,
+    again: Floats,
+    asked: Mapping[str, Estimator],
+) -> None:
     """Intervals as wide as the errors with those of the models in them, where these are larger.
 
     Draws of groups leave the models as they are. Where weights and values are both estimated from
@@ -349,7 +372,7 @@ def _widen(estimates: dict[str, dict[str, float]], drawn: Estimates, again: Floa
     """
     usual = drawn.names.index(RETURN)
     for name, row in estimates.items():
-        if not ESTIMATORS[name].values or ESTIMATORS[name].model_alone:
+        if not asked[name].values or asked[name].model_alone:
             continue
         at = drawn.names.index(name)
         for what, off in (("difference", 1.0), ("value", 0.0)):
@@ -362,17 +385,15 @@ def _widen(estimates: dict[str, dict[str, float]], drawn: Estimates, again: Floa
                     row[f"{what}_{end}"] = row[what] + half * models / without
 
 
-def _reach(estimates: dict[str, dict[str, float]], lead: str) -> None:
-    """Let intervals of weights alone reach as far as that of the estimate that leads.
+def _reach(estimates: dict[str, dict[str, float]], lead: str, bare: Sequence[str]) -> None:
+    """Let intervals of weights alone, `bare`, reach as far as that of the estimate that leads.
 
     Weights alone hide their error where few rows carry much of it: a log that by chance has not met
     such a row has an estimate and a spread that are both too small, and an effective sample size
     that is large. With four decisions and estimated chances intervals of WIS, and of IS, left out
     the truth in 13 and 16 of 100 logs with an effective sample size above 30.
     """
-    for name, row in estimates.items():
-        if ESTIMATORS[name].values:
-            continue
+    for row in (estimates[name] for name in bare):
         for end, further in (("low", min), ("high", max)):
             for key in (f"difference_{end}", f"value_{end}"):
                 own, other = row[key], estimates[lead][key]

@@ -208,11 +208,7 @@ class PlanModel:
         R = (pi * self._R.reshape(pi.shape)).sum(axis=1)
         less = 1 - 1e-9
         A = self._moves(pi, less)
-        if self.noise is None:
-            dense = A if isinstance(A, np.ndarray) else A.toarray()
-            V = np.linalg.solve(np.eye(len(R)) - dense, R)
-        else:
-            V = solve(A, R)
+        V = np.linalg.solve(np.eye(len(R)) - A, R) if isinstance(A, np.ndarray) else solve(A, R)
         return float(self.table.start @ V) / float(self.table.start.sum())
 
     def brings(self, choice: Ints, kappa: float = 0.0) -> float | None:

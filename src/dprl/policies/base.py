@@ -677,6 +677,13 @@ class Stored(PolicyFields):
         words["provenance"] = to_json_value(sealed_origin(self.provenance))
         pack(path, self.KIND, words, arrays)
 
+    def __eq__(self, other: object) -> bool:
+        """Policies of one kind that hold the same are equal."""
+        return self is other or (type(self) is type(other) and self.digest() == other.digest())
+
+    def __hash__(self) -> int:
+        return hash(self.digest())
+
     def digest(self) -> str:
         """SHA-256 of everything the policy holds.
 

@@ -75,6 +75,7 @@ from dprl.evidence.nuisances import (
 from dprl.evidence.score_test import LEVEL
 from dprl.evidence.support import ETA
 from dprl.learners.continuous import feature_quantiles
+from dprl.learners.registry import Settings
 from dprl.learners.rules.search import (
     LAMBDAS,
     Claims,
@@ -108,7 +109,7 @@ MOSTLY = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class Rules(Settings):
     """A learner of a few readable rules over features, certified on patients it did not learn from.
 
     Attributes:

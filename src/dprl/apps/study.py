@@ -39,6 +39,7 @@ from dprl.apps.reports.changes import describe_changes
 from dprl.apps.reports.finding import NOTHING, places_of, title_of
 from dprl.errors import DprlError, LogError, ParameterError, PolicyError
 from dprl.evaluation._effects import against_everyone, effects, for_everyone
+from dprl.evaluation._parts import by_part, by_part_for_everyone, parts_of, told_parts
 from dprl.logs.design import all_chances
 from dprl.logs.log import Log, check_log
 
@@ -111,7 +112,10 @@ class Study(Result):
         """
         if self.described is not None:
             return title_of(self.described)
-        return self.effects.finding() if self._everyone and self.effects is not None else NOTHING
+        arms = () if self.effects is None else self.effects.rows
+        against = any(row["verdict"] == "worse" for row in arms)
+        tells = self.effects is not None and (self._everyone or against)
+        return self.effects.finding() if tells and self.effects is not None else NOTHING
 
     @property
     def _everyone(self) -> bool:
@@ -206,6 +210,7 @@ class Study(Result):
                          f"with probability {f['level']:g}.")  # fmt: skip
         else:
             lines.append(self._learned())
+        lines += told_parts(f["parts"])
         if self.folder is not None:
             lines.append(f"Written to {self.folder}: {REPORT}, {POLICY}, {ROWS}.")
         return lines
@@ -514,7 +519,18 @@ def study(
                     policy = replace(policy, rules=(*policy.rules, replace(rest, facts=bare)))
             if kept is not None:
                 policy.save(kept)
-        acts = bool(policy.decisions.speaks.any())
+        acts, parts = bool(policy.decisions.speaks.any()), None
+        if acts and any(parts_of(log)):
+            tell("parts of the outcome", 0.0)
+            parts = (
+                by_part_for_everyone(log, arms.best, seed=seed)
+                if by_all and arms is not None
+                else by_part(policy, judge, draws=min(draws, 1_000), seed=seed)
+            )
+            if any(parts["refused"]):
+                policy, acts = _silent(policy), False
+                if kept is not None:
+                    policy.save(kept)
         again = None
         if acts and not by_all:
             tell("other divisions", 0.0)
@@ -536,6 +552,7 @@ def study(
         "log": log.digest(), "acts": acts, "subgroups": subgroups, "policy": policy.digest(),
         "same": None if again is None else again[0],
         "divisions": None if again is None else again[1],
+        "parts": [] if parts is None else parts.to_dicts(),
     }  # fmt: skip
     said = tuple(dict.fromkeys(said_by(w) for w in caught))
     shown = None if judged is None else described
@@ -546,6 +563,13 @@ def study(
         tell("writing the rows", 0.0)
         write_rows(result.rows(), folder / ROWS)
     return result
+
+
+def _silent(policy: Any) -> Any:
+    """The policy without its changes: it defers everywhere."""
+    if hasattr(policy, "rules"):
+        return replace(policy, rules=())
+    return replace(policy, choice=np.full_like(policy.choice, -1), certificate=None)
 
 
 MAIN = "Main effects"

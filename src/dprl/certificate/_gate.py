@@ -50,7 +50,13 @@ from dprl.certificate.assumptions import LogRecord
 from dprl.certificate.cells import gate_cells
 from dprl.certificate.pair_tests import Learner
 from dprl.certificate.rules import gate_rules
-from dprl.certificate.settings import GateSettings, check_cut, in_memory, refuse_own_medians
+from dprl.certificate.settings import (
+    GateSettings,
+    check_cut,
+    in_memory,
+    refuse_completed,
+    refuse_own_medians,
+)
 from dprl.certificate.states import (
     OTHERS_N_MIN,
     Proposer,
@@ -257,6 +263,7 @@ def gate(
         log = _encoded(given, log)
         if grade == "proved":
             refuse_own_medians(given, log)
+            refuse_completed(log)
     gated: TablePolicy | CellPolicy | RulePolicy
     if cluster is None or isinstance(log, SiteEvidence):  # counted already
         gated = GATES[mode](proposal, log, settings)

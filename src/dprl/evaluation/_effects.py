@@ -160,7 +160,8 @@ class Effects(Result):
         """The answer in one sentence.
 
         Returns:
-            Which arm, instead of what, and by how much it is better.
+            Which arm, instead of what, and by how much it is better; where none is, the first that
+            is surely worse.
 
         Example:
             >>> import dprl
@@ -168,6 +169,9 @@ class Effects(Result):
             'No arm is surely better than usual practice.'
         """
         if self.best is None:
+            worse = [row for row in self.rows if row["verdict"] == "worse"]
+            if worse:
+                return f"Not {worse[0]['arm']}, for everyone: {self._apart(worse[0])}."
             return f"No arm is surely better than {self.reference}."
         row = next(row for row in self.rows if row["arm"] == self.best)
         return f"{self.best} instead of {self.reference}, for everyone: {self._apart(row)}."

@@ -73,6 +73,7 @@ from dprl.evidence.balance import Balance
 from dprl.evidence.behavior import Behavior, repeats_of
 from dprl.logs.log import Log
 from dprl.logs.source import Source
+from dprl.logs.survival import Survival
 from dprl.policies.held_out import HeldOut
 
 Progress = Callable[[str, float], None]
@@ -249,6 +250,8 @@ def evaluated(
     if model is not None:
         lead = headline(True, treated.n_steps > treated.n_episodes)
         _reach(estimates, lead, [name for name, one in asked.items() if not one.values])
+    if Survival.of(log.columns) is not None:
+        _stay_inside([*estimates.values(), usual_practice], facts["lowest"], facts["highest"])
     divided = [drawn.of(name) for name, one in asked.items() if one.normalised]
     undefined = float(np.isnan(divided).any(axis=0).mean())
     wary = [*held.warnings, *wary_of(facts, held, undefined, trouble, draws)]
@@ -278,6 +281,14 @@ def evaluated(
     ).turned()  # fmt: skip
     warned = tuple(dict.fromkeys((*wary, *evaluation.impossible())))
     return replace(evaluation, warnings=warned), drawn
+
+
+def _stay_inside(rows: Sequence[dict[str, float]], low: float, high: float) -> None:
+    """Leave no value, nor an end of its interval, outside of what a completed outcome can be."""
+    for row in rows:
+        for name, number in row.items():
+            apart = name.startswith("difference")
+            row[name] = float(np.clip(number, low - high if apart else low, high - low * apart))
 
 
 def _ratios(held: HeldOut, acts: Bools, clip: float) -> tuple[Floats, Bools, Bools, dict[str, Any]]:

@@ -481,6 +481,33 @@ class Log:
 
         return table_one(self, by)
 
+    def curves(self, times: Sequence[float] | None = None) -> Table:
+        """Kaplan-Meier curves, or with "risk" Aalen-Johansen ones, by action of first decisions.
+
+        Args:
+            times: The times that are asked about. Default None: twelve, evenly apart, up to the
+                horizon.
+
+        Returns:
+            One row for each action and time: how many are still followed then, how many had an
+            event or were censored until then, the share, and a 95 % interval (of its log-log).
+
+        Raises:
+            ParameterError: The log has no time to event.
+
+        Example:
+            >>> import dprl, pandas
+            >>> frame = pandas.DataFrame({"id": [1, 2, 3, 4], "sex": ["f", "m", "f", "m"],
+            ...     "arm": ["a", "a", "b", "b"], "days": [9, 3, 8, 2], "died": [0, 1, 1, 1]})
+            >>> log = dprl.from_frame(frame, episode="id", state="sex", action="arm",
+            ...                       survival=("days", "died"), horizon=5)
+            >>> log.curves([5])["share"]
+            [0.5, 0.5]
+        """
+        from dprl.logs.survival import curves
+
+        return curves(self, times)
+
     def _repr_html_(self) -> str:
         return log_shown(self)
 

@@ -26,7 +26,7 @@ from dprl._core.words import (
 from dprl.errors import PolicyError
 from dprl.evidence.decision_points import TOLERANCE
 from dprl.logs.log import Label
-from dprl.logs.source import UNRELATED, WEIGHED
+from dprl.logs.source import UNRELATED, WEIGHED, unseen_words
 from dprl.policies.protocol import Avoid, Decisions, Kind
 
 
@@ -761,7 +761,8 @@ def conditions_of(parameters: Mapping[str, Any], provenance: Mapping[str, Any]) 
             weighed=WEIGHED,
         ),
     }  # fmt: skip
-    words.append(cut.get(str(parameters.get("cut")), "") if n else "")
+    unseen = unseen_words(provenance.get("columns", {}))
+    words.append(unseen or (cut.get(str(parameters.get("cut")), "") if n else ""))
     circling = int(provenance.get("circles") or 0)
     if circling:
         words.append(

@@ -335,6 +335,10 @@ class HeldOut:
         """The range of returns as declared: as given, or when the policy was certified."""
         if given is not None:
             return check_range(self.log.outcome.inside(given))
+        from dprl.logs.survival import possible_values
+
+        if (possible := possible_values(self.log.columns)) is not None:
+            return possible
         proved = getattr(self.policy, "certificate", None)
         return None if proved is None or proved.gamma != self.gamma else proved.value_range
 

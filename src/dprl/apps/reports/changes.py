@@ -47,7 +47,7 @@ from dprl.logs.log import CUT, Label, Log
 from dprl.logs.outcome import UNDECLARED, Outcome
 from dprl.logs.overlap import cannot_tell
 from dprl.logs.returns import returns
-from dprl.logs.source import DROPS, UNRELATED, WEIGHED
+from dprl.logs.source import DROPS, UNRELATED, WEIGHED, unseen_words
 from dprl.policies.explain import (
     change_rows,
     change_words,
@@ -623,7 +623,9 @@ def describe_changes(policy: DeferringPolicy, log: Log, *, seed: int = 0) -> Des
                 n=settled.n_episodes,
             )
         )
-    if cut == "ipcw" and len(log.cut_episodes):
+    if unseen := unseen_words(log.columns):
+        notes.append(unseen)
+    elif cut == "ipcw" and len(log.cut_episodes):
         notes.append(
             say(
                 "{cut_episodes:,} of {n_episodes:,} episodes were cut: {weighed}",

@@ -23,7 +23,7 @@ from dprl._core.words import api, argument, either, option, say, worded
 from dprl.errors import LogError, ParameterError
 from dprl.logs.encoding.encoder import encoding_of, filled
 from dprl.logs.log import Label, Log, check_log
-from dprl.logs.source import LogFacts, Source, check_claim, needs_rows
+from dprl.logs.source import LogFacts, Source, check_claim, needs_rows, unseen_words
 
 GRADES = ("proved", "large-sample")
 
@@ -273,6 +273,17 @@ def check_cut(treatment: str | None, source: Source | Log) -> None:
             HONEST,
         )
     check_claim(treatment, source, "a certificate")
+
+
+def refuse_completed(source: Source | Log) -> None:
+    """Refuse a proof where outcomes were not seen: what completes them is estimated."""
+    columns = source.facts.columns if hasattr(source, "facts") else {}
+    if unseen_words(columns):
+        raise LogError(
+            f"{columns['unseen']['rows']:,} outcomes of this log were not seen; what completes "
+            "them is estimated, so nothing can be proved from them.",
+            do=worded("Say {grade}.", grade=option("grade", "large-sample")),
+        )
 
 
 def refuse_own_medians(proposal: Any, log: Any) -> None:

@@ -4,6 +4,7 @@ Numbers come in (sizes, probabilities). Out come problems that can be sampled as
 give the true value of any policy. They know nothing of learners.
 """
 
+from dprl.envs.arrays import from_arrays, from_gym
 from dprl.envs.care import care_pathway
 from dprl.envs.chain import dense_chain
 from dprl.envs.delayed import PartlyObserved, delayed
@@ -23,6 +24,8 @@ __all__ = [
     "delayed",
     "dense_chain",
     "forest",
+    "from_arrays",
+    "from_gym",
     "icu_sepsis",
     "open_grid",
     "random_mdp",

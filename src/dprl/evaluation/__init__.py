@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dprl.evaluation._effects import Effects as Effects
     from dprl.evaluation._effects import effects as effects
     from dprl.evaluation._evaluate import evaluate as evaluate
+    from dprl.evaluation._parts import by_part as by_part
     from dprl.evaluation._sensitivity import Sensitivity as Sensitivity
     from dprl.evaluation._sensitivity import sensitivity as sensitivity
     from dprl.evaluation._sweep import Sweep as Sweep

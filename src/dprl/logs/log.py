@@ -501,6 +501,33 @@ class Log:
 
         return table_one(self, by)
 
+    def curves(self, times: Sequence[float] | None = None) -> Table:
+        """Kaplan-Meier curves, or with "risk" Aalen-Johansen ones, by action of first decisions.
+
+        Args:
+            times: The times that are asked about. Default None: twelve, evenly apart, up to the
+                horizon.
+
+        Returns:
+            One row for each action and time: how many are still followed then, how many had an
+            event or were censored until then, the share, and a 95 % interval (of its log-log).
+
+        Raises:
+            ParameterError: The log has no time to event.
+
+        Example:
+            >>> import dprl, pandas
+            >>> frame = pandas.DataFrame({"id": [1, 2, 3, 4], "sex": ["f", "m", "f", "m"],
+            ...     "arm": ["a", "a", "b", "b"], "days": [9, 3, 8, 2], "died": [0, 1, 1, 1]})
+            >>> log = dprl.from_frame(frame, episode="id", state="sex", action="arm",
+            ...                       survival=("days", "died"), horizon=5)
+            >>> log.curves([5])["share"]
+            [0.5, 0.5]
+        """
+        from dprl.logs.survival import curves
+
+        return curves(self, times)
+
     def _repr_html_(self) -> str:
         return log_shown(self)
 
@@ -632,6 +659,39 @@ class Log:
                 ),
             )
         return self.state
+
+    def __len__(self) -> int:
+        return self.n_episodes
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[Log]:
+        """Its episodes one after another, each as a log of its own."""
+        return (self.take([e]) for e in range(self.n_episodes))
+
+    def to_frame(self, backend: str = "pandas") -> Any:
+        """The log as a dataframe: one row per step, in the columns it was read from.
+
+        Args:
+            backend: The library: "pandas" (the default), "polars" or "pyarrow".
+
+        Returns:
+            A dataframe of that library.
+
+        Raises:
+            ParameterError: If the library is not one of the three.
+            PackageError: If it is not installed.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.risky_arms().sample(5, seed=0)
+            >>> list(log.to_frame("pyarrow").column_names)[:4]
+            ['episode', 'time', 'state', 'action']
+        """
+        from dprl.logs._io import written_columns
+
+        return Table(written_columns(self)).to_frame(backend)
 
     def take(self, episodes: Sequence[int] | NDArray[Any]) -> Log:
         """The log of some of the episodes; the labels of states and actions stay as they are.

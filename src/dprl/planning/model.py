@@ -11,6 +11,7 @@ A pair that was never seen has R̂ = 0 and ends the episode: value 0. In a state
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -90,12 +91,12 @@ class Transitions:
     n: Ints
     start: Ints
 
-    @property
+    @functools.cached_property
     def visits(self) -> Ints:
         """int64 (S,): visits of each state."""
         return np.asarray(self.n.sum(axis=1))
 
-    @property
+    @functools.cached_property
     def b(self) -> Floats:
         """float64 (S, A): the share of visits that took each action; uniform where never seen."""
         total = self.visits[:, None]
@@ -491,6 +492,11 @@ class Model:
 
     mdp: FiniteMDP
     n: NDArray[np.int64]
+
+    @functools.cached_property
+    def usual(self) -> Floats:
+        """float64 (S,): values of usual practice."""
+        return self.mdp.state_values()
 
     @property
     def seen(self) -> NDArray[np.bool_]:

@@ -20,7 +20,7 @@ from dprl._core.table import Table
 from dprl._core.words import either, worded
 from dprl.errors import PolicyError
 from dprl.logs.log import DEFERRAL, Facts, Label, Log
-from dprl.policies.base import origin_of_training
+from dprl.policies.base import Answering, origin_of_training
 from dprl.policies.explain import Explanation, explain_without_evidence, no_record
 from dprl.policies.protocol import DEFER, Decisions, Terms, pi_of
 from dprl.policies.spaces import FeatureSpace, OpenSpace, single_state
@@ -30,7 +30,7 @@ AGAIN = 64
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CallablePolicy:
+class CallablePolicy(Answering):
     """A policy that asks `model.predict(states)`, or `model(states)`; it lives in memory only.
 
     Where states are features the model gets float64 (k, d) (a dataframe with their names, in its
@@ -118,17 +118,6 @@ class CallablePolicy:
         """The features the model takes; where it names none, whatever a log holds."""
         names, even = tuple(self.feature_names), np.ones(len(self.feature_names))
         return FeatureSpace(names, even, even) if names else OpenSpace()
-
-    def bootstrap_neighbors(self) -> None:
-        """None: it knows no neighbours.
-
-        Example:
-            >>> import dprl
-            >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
-            >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
-            >>> policy.bootstrap_neighbors() is None
-            True
-        """
 
     # -- what it answers ---------------------------------------------------------------------
 
@@ -255,54 +244,6 @@ class CallablePolicy:
             labels,
             "Pass answers='labels' if it predicts them.",
         )
-
-    def act(self, states: Any) -> Any:
-        """The action for each state, or DEFER.
-
-        Args:
-            states: k labels, or (k, d) features as the model takes them; or a single state.
-
-        Returns:
-            A list of k action labels or DEFER; for a single state, a single answer.
-
-        Raises:
-            PolicyError: The model's answers are no actions, or differ when it is asked again.
-
-        Example:
-            >>> import dprl
-            >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
-            >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
-            >>> policy.act(["ill", "well"])
-            ['drug', DEFER]
-        """
-        rows, single = self.space.read(states)
-        answers = self.at(rows).answers()
-        return answers[0] if single else answers
-
-    def probabilities(
-        self, states: Any, *, behavior: NDArray[np.float64] | None = None
-    ) -> NDArray[np.float64]:
-        """The probability π(a|s): 1 at the action predicted, `behavior` where it defers.
-
-        Args:
-            states: k labels, or (k, d) features as the model takes them; or a single state.
-            behavior: float64 (k, A), the probabilities of usual practice at these states, used
-                where the policy defers. Default None: NaN there.
-
-        Returns:
-            float64 (k, A), the probability of each action in the order of `actions`.
-
-        Raises:
-            PolicyError: `behavior` has another shape, or the model's answers cannot be used.
-
-        Example:
-            >>> import dprl
-            >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
-            >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
-            >>> policy.probabilities(["ill"]).tolist()
-            [[1.0, 0.0]]
-        """
-        return self.at(states).probabilities(behavior=behavior)
 
     def explain(self, state: Any, *, cases: bool = False) -> Explanation:
         """What the model names at one state; there is no evidence to explain it by.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import numpy as np
+import pandas
 import pytest
 
 import dprl
@@ -34,6 +35,20 @@ def patients():
         n_min=20, radius=0.25, gamma=1.0, metric=dprl.Metric(scale="none")
     )
     return log, learner.fit(log)
+
+
+def test_curves_by_action_are_those_of_the_log():
+    frame = pandas.DataFrame(
+        {"id": range(6), "s": "x", "arm": list("aabbab"), "days": [3, 9, 4, 9, 9, 1],
+         "died": [1, 0, 1, 0, 0, 1]}
+    )  # fmt: skip
+    log = dprl.from_frame(
+        frame, episode="id", state="s", action="arm", survival=("days", "died"), horizon=5
+    )
+    figure = figures.curves(log)
+    assert figure.table["share"] == log.curves(figure.table["time"][:101])["share"]
+    (axis,) = figure.draw().axes
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["a", "b"]
 
 
 def rule_policy():

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dprl.apps.figures.drawn import Figure as Figure
     from dprl.apps.figures.drawn import balance as balance
     from dprl.apps.figures.drawn import calibration as calibration
+    from dprl.apps.figures.drawn import curves as curves
     from dprl.apps.figures.drawn import forest as forest
     from dprl.apps.figures.drawn import policy_map as policy_map
     from dprl.apps.figures.drawn import rule_tree as rule_tree

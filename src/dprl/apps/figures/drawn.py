@@ -626,6 +626,45 @@ def sensitivity(result: Sensitivity) -> Figure:
     return Figure("sensitivity", result.table(), " ".join(result.lines()), result.plot)
 
 
+def curves(log: Log) -> Figure:
+    """Who had no event yet, or the risk of one, over time and by the action of first decisions.
+
+    Args:
+        log: A log that was read with `survival`.
+
+    Returns:
+        A figure with one row per action and time, those of `Log.curves`.
+
+    Example:
+        >>> import dprl, pandas
+        >>> frame = pandas.DataFrame({"id": [1, 2, 3, 4], "sex": ["f", "m", "f", "m"],
+        ...     "arm": ["a", "a", "b", "b"], "days": [9, 3, 8, 2], "died": [0, 1, 1, 1]})
+        >>> log = dprl.from_frame(frame, episode="id", state="sex", action="arm",
+        ...                       survival=("days", "died"), horizon=5)
+        >>> dprl.figures.curves(log)
+        <Figure: curves, 202 rows>
+    """
+    horizon = float(log.columns.get("horizon", 0.0))
+    table = log.curves(np.linspace(0.0, horizon, 101).tolist())
+    words = f"{log.outcome.name} and before, by action, with 95 % intervals."
+    return Figure("curves", table, words, lambda: _curves(table, log))
+
+
+def _curves(table: Table, log: Log) -> Any:
+    with plot.look():
+        figure, axes = plot.grid(1, 1, 5.5, 3.6)
+        axis, rows = axes.flat[0], table.to_dicts()
+        for place, label in enumerate(dict.fromkeys(row["action"] for row in rows)):
+            own = [row for row in rows if row["action"] == label]
+            time, share, low, high = ([r[k] for r in own] for k in ("time", "share", "low", "high"))
+            axis.step(time, share, where="post", color=colour(place), label=str(label))
+            axis.fill_between(time, low, high, step="post", color=colour(place), alpha=0.15)
+        axis.set_xlabel(str(log.columns["survival"][0]))
+        axis.set_ylabel("risk" if log.columns["target"] == "risk" else "event-free")
+        axis.legend()
+    return figure
+
+
 def calibration(behavior: Behavior) -> Figure:
     """Whether what usual practice was expected to do is what it did.
 

@@ -44,7 +44,7 @@ from dprl.logs.reading.columns import (
     tidy_labels,
 )
 from dprl.logs.reading.dates import ODD, Days, days_of, moments, refuse_undeclared, text_days
-from dprl.logs.reading.frames import Raw, choose, columns_of, quoted
+from dprl.logs.reading.frames import Raw, chosen_names, columns_of, quoted, roles_of
 from dprl.logs.reading.options import Reading
 from dprl.logs.reading.paths import (
     columns_of_files,
@@ -1025,8 +1025,8 @@ def _plain(
 def read_columns(paths: Any, reading: Reading, progress: Progress | None) -> Columns:
     """The columns of CSV or Parquet files."""
     files = Files(paths, progress, partitions=reading.partitions, text=reading.text)
-    names = choose(reading.columns, list(files.types))
-    role = {name: part for part, v in names.items() for name in (v if isinstance(v, list) else [v])}
+    names = chosen_names(reading, list(files.types))
+    role = roles_of(names)
     further = also_names(reading.also, list(files.types), role, files.about_rows)
     if not further.asked:
         further = files.only_common(further)

@@ -884,7 +884,8 @@ PER_ROW = 500
 """Bytes of the memory limit for each row of a part: a row takes far less, but is not alone."""
 IN_MEMORY = (
     "also", "categorical", "action_bins", "decimal", "encoding", "dates", "labels",
-    "design", "versus", "chances", "strata",
+    "design", "versus", "chances", "strata", "survival", "horizon", "target",
+    "guard", "costs",
 )  # fmt: skip
 """Options of reading that a log in parts does not have."""
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -932,6 +933,7 @@ def scan(  # noqa: D417  (see `documented`)
     outcome: str = "",
     unit: str = "",
     better: str = "",
+    called: Any = None,
     memory: str | float | None = None,
     rows: int | None = None,
     folder: str | os.PathLike[str] | None = None,

@@ -720,6 +720,11 @@ def page(rows: Rows, facts: dict[str, Any]) -> str:
         f"- *Many episodes* (the largest): {many}.",
         f"- *Promises needed*: {promises or 'nobody states any'}.",
         "",
+        "Where promises were above the truth (some worlds break what promises assume, and say so in "
+        "their name):",
+        "",
+        *([f"- {line}" for line in broken_in(rows)] or ["- nowhere in this run."]),
+        "",
         "## All learners",
         "",
         "A click on a column sorts by it.",
@@ -736,6 +741,34 @@ def page(rows: Rows, facts: dict[str, Any]) -> str:
         f"{table.note} {logs:,} logs, seed {facts.get('seed', 0)}{how}. Not in it: {NOT_HERE}.",
         "",
     ])  # fmt: skip
+
+
+def broken_in(rows: Rows) -> list[str]:
+    """In which cells promises were above the truth, in sentences.
+
+    Args:
+        rows: The rows of all tasks, as columns.
+
+    Returns:
+        One sentence per learner that broke one.
+
+    Example:
+        >>> row = {"problem": "maze", "n": 20, "learner": "BC", "number": 0, "dataset": 0,
+        ...        "value": 1.0, "practice": 1.0, "best": 2.0, "promised": 0.1}
+        >>> broken_in({name: np.array([value]) for name, value in row.items()})
+        ['BC: maze (1 of 1 promise on 1 log of 20 episodes).']
+    """
+    found: dict[str, list[str]] = {}
+    for (problem, n), cell in cells(records(rows)).items():
+        for name, part in cell.items():
+            made = [row for row in part if row["promised"] is not None]
+            wrong = round(METRICS["broken"](made) * len(made)) if made else 0
+            if wrong:
+                s, logs = "s" * (len(made) > 1), f"{len(part)} log{'s' * (len(part) > 1)}"
+                found.setdefault(name, []).append(
+                    f"{problem} ({wrong} of {len(made)} promise{s} on {logs} of {n:,} episodes)"
+                )
+    return [f"{name}: {', '.join(where)}." for name, where in found.items()]
 
 
 def _few_and_many(rows: Rows) -> tuple[str, str]:

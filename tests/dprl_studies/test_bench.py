@@ -137,3 +137,22 @@ def test_a_learner_from_outside_on_the_command_line(few, run, tmp_path, monkeypa
     assert "no rival 'XYZ'" in err
     code, _, err = run("bench", "--learner", "nobody_here:Mine")
     assert code == 1
+
+
+PUBLISHED = Path(__file__).parents[2] / "docs" / "suite"
+
+
+def test_the_published_page_follows_from_its_rows_and_some_are_made_again():
+    rows = read_rows([PUBLISHED / "rows.parquet"])
+    facts = json.loads((PUBLISHED / "settings.json").read_text())
+    page = PUBLISHED.with_suffix(".md").read_text(encoding="utf-8")
+    assert bench.page(rows, facts) == page
+    steady = [row for row in bench.records(rows) if row["learner"] in ("LCB", "SPIBB", "RL")]
+    for row in steady[:: len(steady) // 4]:
+        world = bench.WORLDS[row["problem"]].make(row["number"])
+        again = dprl.contest(
+            {row["problem"]: world}, {row["learner"]: bench.LEARNERS[row["learner"]]},
+            sizes=[row["n"]], datasets=[row["dataset"]], seed=row["seed"],
+        ).rows[0]  # fmt: skip
+        assert again["log_seed"] == row["log_seed"]
+        assert again["value"] == pytest.approx(row["value"], rel=1e-9)

@@ -720,8 +720,8 @@ def page(rows: Rows, facts: dict[str, Any]) -> str:
         f"- *Many episodes* (the largest): {many}.",
         f"- *Promises needed*: {promises or 'nobody states any'}.",
         "",
-        "Where promises were above the truth (some worlds break what promises assume, and say so in "
-        "their name):",
+        "Where promises were above the truth (what the state hides, drift and losses that the log "
+        "has not met yet break what promises assume):",
         "",
         *([f"- {line}" for line in broken_in(rows)] or ["- nowhere in this run."]),
         "",

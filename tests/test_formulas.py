@@ -67,7 +67,7 @@ def test_every_rival_can_be_cited():
         if name not in ("BC", "RL", "Mode", "ForestBC"):  # nobody's in particular
             assert re.search(rf"\b{name}\b", text), name
     entries = re.findall(r"^@\w+\{(\w+),", text, re.MULTILINE)
-    assert len(entries) == len(set(entries)) == 10
+    assert len(entries) == len(set(entries)) == 14
     for entry in re.split(r"^@", text, flags=re.MULTILINE)[1:]:
         body = entry.split("\n}")[0]
         assert body.count("{") == body.count("}") + 1  # the last brace is cut off

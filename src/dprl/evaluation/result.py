@@ -258,11 +258,13 @@ class Evaluation(Result):
             >>> dprl.evaluate(policy, test, draws=200).ends().endswith("PDIS, WPDIS, DM.")
             True
         """
+        from dprl.evaluation.estimators import names_of
+
         f = self.facts
         bare = [n for n, row in self.rows.items() if not np.isfinite(row["difference_low"])]
         if len(bare) == len(self.rows):
             return say("No estimate has an interval.")
-        wider = widened(f)
+        wider, alone = widened(f), {name for name in names_of(values=False) if name in self.rows}
         return sentences(
             say(
                 "Intervals: {level:g} %, from {draws:,} bootstraps over {unit} and Student's t at "
@@ -277,6 +279,9 @@ class Evaluation(Result):
                 wider=wider,
             )
             if wider
+            else "",
+            say("Those of weights alone reach as far as that of {lead}.", lead=self.headline)
+            if self.headline not in alone and not alone <= {*bare}
             else "",
             say("Without an interval: {names}.", names=", ".join(bare)) if bare else "",
         )

@@ -273,9 +273,6 @@ class _Site:
     # -- reading ---------------------------------------------------------------------------------
 
     def index(self, request: Request) -> Response:
-        return self._index(request)
-
-    def _index(self, request: Request, message: str = "") -> Response:
         reviewer, verdicts = _reviewer(request), self.verdicts.all()
         status = statuses(verdicts, self.keys, self.needs)
         mine = {k for k in self.keys if any(_is(reviewer, v) for v in status[k].latest)}
@@ -308,7 +305,7 @@ class _Site:
             since=0 if self.exported is None else len(verdicts) - self.exported.verdicts,
             digest=self.digest,
             narrowed_words=self._kept_words,
-            message=message or _said(request),
+            message=_said(request),
         )
 
     def change(self, request: Request) -> Response:

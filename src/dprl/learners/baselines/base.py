@@ -53,8 +53,27 @@ class TabularBaseline(Settings, ABC):
             check_cut(getattr(self, "cut", None))
 
     @abstractmethod
-    def plan(self, model: Model) -> NDArray[np.float64]:
+    def _plan(self, model: Model) -> Floats:
         """π(a|s), float64 (S, A), of a model with S states and A actions."""
+
+    def plan(self, model: Model) -> Floats:
+        """The policy that it plans in a model, as `fit` does in that of a log.
+
+        Args:
+            model: The maximum-likelihood model of a log with S states and A actions.
+
+        Returns:
+            π(a|s), float64 (S, A).
+
+        Example:
+            >>> from dprl.baselines import RL
+            >>> from dprl.envs import risky_arms
+            >>> from dprl.planning import estimate
+            >>> model = estimate(risky_arms().sample(1_000, seed=0), gamma=1.0)
+            >>> RL(gamma=1.0).plan(model).shape
+            (11, 10)
+        """
+        return self._plan(model)
 
     def fit(self, log: Log) -> StochasticPolicy:
         """The policy that it plans in the model of a log.

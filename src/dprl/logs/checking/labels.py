@@ -161,17 +161,18 @@ def one_number(labels: Sequence[Any]) -> tuple[int, str] | None:
 @label_rule
 def numbers_twice(words: Vocabulary) -> Finding | None:
     """One whole number in two forms, such as '7' and '007': two patients where there is one."""
-    for own in words.sets:
-        twins = one_number(own.labels)
-        if twins is not None:
-            return Finding(
-                "warning",
-                "numbers_twice",
-                f"{own.name!r} has {many(twins[0], 'label')} that are the number of another label.",
-                twins[1],
-                "They are counted apart; if they mean the same, write both in one form.",
-            )
-    return None
+    twins = {own.name: found for own in words.sets if (found := one_number(own.labels))}
+    if not twins:
+        return None
+    each = [f"{name!r} has {many(n, 'label')}" for name, (n, _) in twins.items()]
+    verb = "is" if [n for n, _ in twins.values()] == [1] else "are"
+    return Finding(
+        "warning",
+        "numbers_twice",
+        f"{' and '.join(each)} that {verb} the number of another label.",
+        next(iter(twins.values()))[1],
+        "They are counted apart; if they mean the same, write both in one form.",
+    )
 
 
 @label_rule

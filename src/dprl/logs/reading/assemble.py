@@ -57,7 +57,7 @@ def announce(findings: Sequence[Finding], stacklevel: int) -> None:
             raise finding.error()
         if finding.rule == "missing":  # dropped as requested, but never silently
             warnings.warn(finding.what, MissingWarning, stacklevel=stacklevel)
-        if finding.rule == "spellings":  # not merged, but never silently
+        if finding.rule in ("spellings", "numbers_twice"):  # not merged, but never silently
             words = f"{finding.what} First: {finding.where}."
             warnings.warn(words, LabelWarning, stacklevel=stacklevel)
         if finding.rule == "lost_outcomes" and finding.level == "warning":

@@ -35,7 +35,7 @@ import numpy as np
 from dprl._core.checks import Cut, check_delta, check_gamma, check_number, check_seed
 from dprl._core.table import Result, Table, many, to_json_value
 from dprl._core.words import said_by
-from dprl.apps.reports.changes import describe_changes
+from dprl.apps.reports.changes import as_called, describe_changes
 from dprl.apps.reports.finding import NOTHING, places_of, title_of
 from dprl.errors import DprlError, LogError, ParameterError, PolicyError
 from dprl.evaluation._effects import against_everyone, effects, for_everyone
@@ -112,7 +112,7 @@ class Study(Result):
             'Nothing to change is sure: usual practice stays, in every situation.'
         """
         if self.described is not None:
-            return title_of(self.described)
+            return title_of(as_called(self.described))
         arms = () if self.effects is None else self.effects.rows
         against = any(row["verdict"] == "worse" for row in arms)
         tells = self.effects is not None and (self._everyone or against)
@@ -223,7 +223,7 @@ class Study(Result):
         n = f["learned"] + f["judged"]
         lines = [
             f"Randomised, {n:,} {f['counted']}, {many(arms, 'arm')} against "
-            f"{self.effects.reference}; all intervals hold at once with "
+            f"{self.effects.against}; all intervals hold at once with "
             f"{100 * (1 - self.effects.delta):g} %."
         ]
         if self.evaluation is not None:
@@ -236,8 +236,11 @@ class Study(Result):
 
     def _told(self, most: int) -> list[str]:
         """What the judging part says of the first claims, a line each."""
-        told = [claim for claim in self._claims if not claim.always][:most]
-        return [_of_claim(claim, self.described, self.facts["counted"]) for claim in told]
+        if self.described is None:
+            return []
+        shown = as_called(self.described)
+        told = [claim for claim in shown.claims if not claim.always][:most]
+        return [_of_claim(claim, shown, self.facts["counted"]) for claim in told]
 
     def _learned(self) -> str:
         """Who learned from how many, and what that is worth."""
@@ -514,7 +517,8 @@ def study(
                 name, why, claim = MAIN, "a trial", ALL_PATIENTS
             else:
                 claim = f"{claim}; δ/2, as the arms have δ/2"
-                if single is not None and features:  # the arm, wherever no rule holds
+                rest_of_them = features and all(rule.conditions for rule in policy.rules)
+                if single is not None and rest_of_them:  # the arm, wherever no rule holds
                     rest = for_everyone(learn, arms, gamma=discount, cut=cut).rules[0]
                     bare = {k: v for k, v in rest.facts.items() if k in UNCLAIMED}
                     policy = replace(policy, rules=(*policy.rules, replace(rest, facts=bare)))
@@ -606,7 +610,8 @@ def _split(
     ends = judge.outcome.ends(mean - 2 * se, mean + 2 * se)
     more = judge.outcome.apart(judge.outcome.shown(mean), *ends)[1]
     if mean > se:
-        return f"Against {arms.best} for everyone, on the part that judges: {more}.", False
+        best = arms.called.act(arms.best)
+        return f"Against {best} for everyone, on the part that judges: {more}.", False
     return f"Different arms for subgroups add nothing that is sure: {more}.", True
 
 

@@ -891,7 +891,7 @@ def _reaching(
     """
     down = alone[f"{what}_low"] - headline[f"{what}_low"]
     up = headline[f"{what}_high"] - alone[f"{what}_high"]
-    return wide[0] + np.fmax(down, 0.0), wide[1] + np.fmax(up, 0.0)
+    return float(wide[0] + np.fmax(down, 0.0)), float(wide[1] + np.fmax(up, 0.0))
 
 
 def _usual(G: Floats, group: Ints, n_groups: int, draws: int, seed: int) -> Floats:

@@ -21,6 +21,7 @@ from dprl._core.optional import Registry
 from dprl._core.table import first_few, to_json_value
 from dprl._core.words import argument, option, worded
 from dprl.errors import ParameterError, PolicyError
+from dprl.logs.called import Called
 from dprl.logs.encoding.encoder import Encoding, encoding_of
 from dprl.logs.encoding.gaps import GONE
 from dprl.logs.log import Facts, Label, Log
@@ -332,7 +333,8 @@ class PolicyFields(Answering):
     def _repr_html_(self) -> str:
         from dprl._core.table import in_notebook
 
-        actions = f"Actions: {first_few(self.actions, 12, ', …')}."
+        named = map(Called.learned(self).act, self.actions)
+        actions = f"Actions: {first_few(named, 12, ', …')}."
         return in_notebook(repr(self).strip("<>"), [actions, *self.stated])
 
     def plot(self, path: str | Path | None = None) -> Any:
@@ -523,7 +525,11 @@ def beside_of(policy: Any) -> str:
 
 def forest_of(policy: Any, rows: Sequence[Mapping[str, Any]], left: int) -> Any:
     """The picture of these rows of `suggestions_of`; `left` of them are not among them."""
-    told = [{**row, "words": f"{row['where']}: {row['suggested']}"} for row in rows]
+    called = Called.learned(policy)
+    told = [
+        {**row, "words": f"{called.said(row['where'])}: {called.act(row['suggested'])}"}
+        for row in rows
+    ]
     return plot.forest(
         told, f"advantage over {beside_of(policy)}", LEGEND, Outcome.learned(policy).falls, left
     )
@@ -670,6 +676,14 @@ class Stored(PolicyFields):
         """Which of its numbers contradict its own rule; '' if none do. Files must have none."""
         return ""
 
+    def _identity(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """What makes it this policy: all of its parts but what people call things."""
+        words, arrays = self._parts()
+        columns = words["provenance"].get("columns", {})
+        if "called" in columns:
+            words["provenance"]["columns"] = {k: v for k, v in columns.items() if k != "called"}
+        return words, arrays
+
     def _parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         words: dict[str, Any] = {"made_by": self.provenance.get("made_by", "")}
         arrays = {}
@@ -723,7 +737,7 @@ class Stored(PolicyFields):
         return hash(self.digest())
 
     def digest(self) -> str:
-        """SHA-256 of everything the policy holds.
+        """SHA-256 of everything the policy holds, but not of what people call things.
 
         Returns:
             The digest as hexadecimal text; equal policies have equal digests.
@@ -735,7 +749,7 @@ class Stored(PolicyFields):
             >>> policy.digest() == dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log).digest()
             True
         """
-        digest: str = document(self.KIND, *self._parts())[0]["digest"]
+        digest: str = document(self.KIND, *self._identity())[0]["digest"]
         return digest
 
     @classmethod

@@ -82,7 +82,7 @@ from dprl.planning.advantages import DENSE, Advantages, Noise, influence, over_u
 from dprl.planning.iteration import BETTER
 from dprl.planning.markov import markov_check
 from dprl.planning.model import Cells, CellsOf, GroupSums
-from dprl.planning.sure_iteration import PlanModel
+from dprl.planning.sure_iteration import DOUBTS, PlanModel
 from dprl.policies.base import provenance_of
 from dprl.policies.confident import SURE_IN, ConfidentPolicy
 
@@ -359,7 +359,7 @@ class Confident:
             return self._one_by_one(gathered, eligible)
         model = gathered.whole(eligible)
         members = self._members(gathered)
-        total = len(MEMBERS) + len(self.members or ())
+        total = len(MEMBERS) + len(self.members or ()) if self.splits else len(DOUBTS)
 
         def told(share: float) -> None:
             if progress is not None:
@@ -393,16 +393,14 @@ class Confident:
             "gain": bounds.facts(issued),
             "circles": int(model.circling.sum()),
             "withheld": bounds.facts(withheld, enough),
-            "left_out": [total - len(members), total]
-            if self.splits * (total - len(members))
-            else 0,
+            "left_out": [total - len(members), total] if total > len(members) else 0,
         }
 
     def _members(self, gathered: Gathered) -> list[Member]:
         """What competes on a log; without halves only the iterations from usual practice."""
-        if not self.splits:
-            return [member for member in MEMBERS.values() if member.kind == "sure"]
         evidence = gathered.evidence
+        if not self.splits:
+            return [one for one in competing(len(evidence.states)) if one.kind == "sure"]
         if any(not hasattr(learner, "plan") for learner in self.members or ()):
             needs_rows(
                 gathered.source,

@@ -16,9 +16,10 @@ What truly needs all rows at once says so with `needs_rows`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -26,6 +27,8 @@ from numpy.typing import NDArray
 
 from dprl._core.arrays import Bools
 from dprl._core.checks import Cut, check_cut
+from dprl._core.cluster import connect
+from dprl._core.table import many
 from dprl._core.words import either, option, say, say_many, sentences, worded
 from dprl.errors import LogError, ParameterError
 from dprl.logs.encoding.encoder import labelled
@@ -34,12 +37,6 @@ from dprl.logs.outcome import Outcome
 
 if TYPE_CHECKING:
     from dprl.logs.censoring import Reads
-import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-
-from dprl._core.cluster import connect
-from dprl._core.table import many
 
 # --- One way to compute with a log, wherever its rows are
 

@@ -55,7 +55,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import stdtrit
 
-from dprl._core.arrays import Floats, Ints, Singles
+from dprl._core.arrays import Bools, Floats, Ints, Singles
 from dprl._core.compiled import compiled, in_parts
 from dprl._core.linear import (
     WIDTH,
@@ -538,6 +538,15 @@ class Advantages:
     def delta(self) -> Floats:
         """float64 (S, A): Δ = Q - V."""
         return self.Q - self.V[:, None]
+
+    def may_pass(self, kappa: Floats) -> Bools:
+        """bool (S, A): pairs whose Δ may be kappa (S, A) standard errors above 0, whatever M is."""
+        e, v = self.e, self.v[:, None]
+        own = np.where((self.pi == 0) | (v <= 0), 1.0, 1 - self.pi**2 * e / np.where(v > 0, v, 1.0))
+        least = np.sqrt(np.maximum(e * own, 0.0))
+        with np.errstate(invalid="ignore"):
+            bar = np.where(np.isfinite(kappa), kappa * least, np.inf)
+        return np.asarray((self.delta > 0) & (self.delta >= bar * (1 - 1e-9)))
 
     def errors(self, kappa: Floats, *, skip: bool = True) -> tuple[Floats, int]:
         """Standard errors of Δ.

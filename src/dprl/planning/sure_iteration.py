@@ -174,33 +174,52 @@ class PlanModel:
                 kappa[error.stuck] = np.inf
 
     def _settled(self, kappa: Floats, here: Advantages) -> tuple[Advantages, int, int, int]:
-        """The policy at which iteration settles, with bars (S, A); and the rest of `iterate`."""
+        """The policy at which iteration settles, with bars (S, A); and the rest of `iterate`.
+
+        Draws cost more than values: with them errors are held until nothing moves, and asked again.
+        """
         states = np.arange(len(here.V))
-        solved = asked = 0
+        rounds = solved = asked = 0
+        held = np.empty(kappa.shape)
 
         def evaluate(choice: Ints) -> Advantages:
             nonlocal here
-            if choice is not here.choice:
-                here = self.evaluate(choice, here)
+            if choice is here.choice:
+                return here
+            if self.noise is not None:
+                return self.evaluate(choice, errors=False)
+            here = self.evaluate(choice, here)
             return here
 
         def lower_ends(here: Advantages) -> Floats:
-            nonlocal solved, asked
+            nonlocal solved, asked, held
             bars = kappa.copy()
             speaks = np.flatnonzero(here.choice >= 0)
             bars[speaks, here.choice[speaks]] = np.inf
-            se, computed = here.errors(bars, skip=self.skip)
-            solved, asked = solved + computed, asked + int(np.isfinite(bars).sum())
+            new = here.M is not None or here.drawn is not None
+            if new:
+                held, computed = here.errors(bars, skip=self.skip)
+                solved, asked = solved + computed, asked + int(np.isfinite(bars).sum())
             with np.errstate(invalid="ignore"):
-                return np.where(np.isnan(se), -np.inf, here.delta - bars * se)
+                low = here.delta - bars * held
+            low[np.isnan(low)] = -np.inf
+            if new and self.noise is not None:  # the same with and without `skip`
+                held[~here.may_pass(bars)] = np.nan
+            return low
 
         def surest(choice: Ints, here: Advantages, low: Floats) -> tuple[Ints, Bools]:
             best = low.argmax(axis=1)
             size = np.abs(here.V) + np.abs(here.Q[states, best])
             return best, low[states, best] > BETTER * size
 
-        settled = iterate(here.choice, evaluate, lower_ends, surest, "Use a smaller gamma.")
-        return settled[1], settled[3], solved, asked
+        while True:
+            choice, last, _, more = iterate(
+                here.choice, evaluate, lower_ends, surest, "Use a smaller gamma."
+            )
+            rounds += more
+            if last is here:
+                return here, rounds, solved, asked
+            here = self.evaluate(choice, here)
 
     def value(self, choice: Ints, kappa: float = 0.0) -> float:
         """ρ of a choice in this model; circling for ever is worth what it earns before."""

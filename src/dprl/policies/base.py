@@ -21,6 +21,7 @@ from dprl._core.optional import Registry
 from dprl._core.table import first_few, to_json_value
 from dprl._core.words import argument, option, worded
 from dprl.errors import ParameterError, PolicyError
+from dprl.logs.called import Called
 from dprl.logs.encoding.encoder import Encoding, encoding_of
 from dprl.logs.encoding.gaps import GONE
 from dprl.logs.log import Facts, Label, Log
@@ -332,7 +333,8 @@ class PolicyFields(Answering):
     def _repr_html_(self) -> str:
         from dprl._core.table import in_notebook
 
-        actions = f"Actions: {first_few(self.actions, 12, ', …')}."
+        named = map(Called.learned(self).act, self.actions)
+        actions = f"Actions: {first_few(named, 12, ', …')}."
         return in_notebook(repr(self).strip("<>"), [actions, *self.stated])
 
     def plot(self, path: str | Path | None = None) -> Any:
@@ -523,10 +525,52 @@ def beside_of(policy: Any) -> str:
 
 def forest_of(policy: Any, rows: Sequence[Mapping[str, Any]], left: int) -> Any:
     """The picture of these rows of `suggestions_of`; `left` of them are not among them."""
-    told = [{**row, "words": f"{row['where']}: {row['suggested']}"} for row in rows]
+    called = Called.learned(policy)
+    told = [
+        {**row, "words": f"{called.said(row['where'])}: {called.act(row['suggested'])}"}
+        for row in rows
+    ]
     return plot.forest(
         told, f"advantage over {beside_of(policy)}", LEGEND, Outcome.learned(policy).falls, left
     )
+
+
+def single_changes(policy: Any) -> list[tuple[int, str, Any, Any]]:
+    """Each thing that a policy suggests: its place, where, what, and the policy of this alone.
+
+    Args:
+        policy: A policy of rules, or of labelled states.
+
+    Raises:
+        PolicyError: It is of another kind.
+    """
+    if hasattr(policy, "rules"):
+        return [
+            (i, str(rule), rule.suggested, only(policy, [i])) for i, rule in enumerate(policy.rules)
+        ]
+    if not isinstance(getattr(policy, "choice", None), np.ndarray) or not policy.states:
+        raise PolicyError(
+            f"a {type(policy).__name__} has no changes that can be taken one by one.",
+            do="Fit a learner of labelled states, or dprl.Rules.",
+        )
+    return [
+        (s, str(policy.states[s]), policy.actions[policy.choice[s]], only(policy, [s]))
+        for s in np.flatnonzero(np.asarray(policy.choice) >= 0).tolist()
+    ]
+
+
+def only(policy: Any, kept: Sequence[int]) -> Any:
+    """The policy that defers everywhere but in some states, or by some of its rules.
+
+    Args:
+        policy: A policy of rules, or of labelled states.
+        kept: The positions of states or rules; none for a policy that defers everywhere.
+    """
+    if hasattr(policy, "rules"):
+        return replace(policy, rules=tuple(policy.rules[i] for i in kept))
+    choice = np.full_like(policy.choice, -1)
+    choice[list(kept)] = policy.choice[list(kept)]
+    return replace(policy, choice=choice, certificate=None)
 
 
 def suggestions_of(policy: Any) -> list[dict[str, Any]]:
@@ -632,6 +676,14 @@ class Stored(PolicyFields):
         """Which of its numbers contradict its own rule; '' if none do. Files must have none."""
         return ""
 
+    def _identity(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """What makes it this policy: all of its parts but what people call things."""
+        words, arrays = self._parts()
+        columns = words["provenance"].get("columns", {})
+        if "called" in columns:
+            words["provenance"]["columns"] = {k: v for k, v in columns.items() if k != "called"}
+        return words, arrays
+
     def _parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         words: dict[str, Any] = {"made_by": self.provenance.get("made_by", "")}
         arrays = {}
@@ -685,7 +737,7 @@ class Stored(PolicyFields):
         return hash(self.digest())
 
     def digest(self) -> str:
-        """SHA-256 of everything the policy holds.
+        """SHA-256 of everything the policy holds, but not of what people call things.
 
         Returns:
             The digest as hexadecimal text; equal policies have equal digests.
@@ -697,7 +749,7 @@ class Stored(PolicyFields):
             >>> policy.digest() == dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log).digest()
             True
         """
-        digest: str = document(self.KIND, *self._parts())[0]["digest"]
+        digest: str = document(self.KIND, *self._identity())[0]["digest"]
         return digest
 
     @classmethod

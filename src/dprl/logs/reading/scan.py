@@ -933,6 +933,7 @@ def scan(  # noqa: D417  (see `documented`)
     outcome: str = "",
     unit: str = "",
     better: str = "",
+    called: Any = None,
     memory: str | float | None = None,
     rows: int | None = None,
     folder: str | os.PathLike[str] | None = None,

@@ -427,8 +427,8 @@ class Table:
         for odd, form in (
             ("strlen(v) <> length(v)", "nfc_normalize(v)"),
             (
-                f"regexp_full_match(v, '{WHOLE_NUMBER.pattern}')"
-                " AND NOT regexp_full_match(v, '-?[1-9][0-9]*|0')",
+                "NOT regexp_full_match(v, '-?[1-9][0-9]*|0')"
+                f" AND regexp_full_match(v, '{WHOLE_NUMBER.pattern}')",
                 f"try_cast(regexp_extract(v, '{WHOLE_NUMBER.pattern}', 1) AS HUGEINT)",
             ),
         ):

@@ -342,7 +342,7 @@ def _refits(held: HeldOut, recorded: Bools) -> bool:
     log = held.treated
     return (
         held.behavior.estimated and not recorded.any() and log.state is not None
-        and not held.acts.warned.any() and held.cut != "ipcw"
+        and not held.acts.warned.any() and (held.cut != "ipcw" or "completed" in log.more)
         and log.n_steps <= MOST_STEPS and len(log.groups) >= 20
     )  # fmt: skip
 

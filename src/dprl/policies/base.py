@@ -595,6 +595,44 @@ def forest_of(policy: Any, rows: Sequence[Mapping[str, Any]], left: int) -> Any:
     )
 
 
+def single_changes(policy: Any) -> list[tuple[int, str, Any, Any]]:
+    """Each thing that a policy suggests: its place, where, what, and the policy of this alone.
+
+    Args:
+        policy: A policy of rules, or of labelled states.
+
+    Raises:
+        PolicyError: It is of another kind.
+    """
+    if hasattr(policy, "rules"):
+        return [
+            (i, str(rule), rule.suggested, only(policy, [i])) for i, rule in enumerate(policy.rules)
+        ]
+    if not isinstance(getattr(policy, "choice", None), np.ndarray) or not policy.states:
+        raise PolicyError(
+            f"a {type(policy).__name__} has no changes that can be taken one by one.",
+            do="Fit a learner of labelled states, or dprl.Rules.",
+        )
+    return [
+        (s, str(policy.states[s]), policy.actions[policy.choice[s]], only(policy, [s]))
+        for s in np.flatnonzero(np.asarray(policy.choice) >= 0).tolist()
+    ]
+
+
+def only(policy: Any, kept: Sequence[int]) -> Any:
+    """The policy that defers everywhere but in some states, or by some of its rules.
+
+    Args:
+        policy: A policy of rules, or of labelled states.
+        kept: The positions of states or rules; none for a policy that defers everywhere.
+    """
+    if hasattr(policy, "rules"):
+        return replace(policy, rules=tuple(policy.rules[i] for i in kept))
+    choice = np.full_like(policy.choice, -1)
+    choice[list(kept)] = policy.choice[list(kept)]
+    return replace(policy, choice=choice, certificate=None)
+
+
 def suggestions_of(policy: Any) -> list[dict[str, Any]]:
     """What a policy suggests and what each of it brings, with its interval, the surest first."""
     rows = [*_listed(policy, "change"), *_listed(policy, "confirmation")]

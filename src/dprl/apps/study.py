@@ -44,6 +44,7 @@ from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._parts import by_part, by_part_for_everyone, parts_of, told_parts
 from dprl.logs.design import all_chances
 from dprl.logs.log import Log, check_log
+from dprl.policies.base import only
 
 if TYPE_CHECKING:
     from dprl.apps.reports._report import Report
@@ -536,7 +537,7 @@ def study(
                 else by_part(policy, judge, draws=min(draws, 1_000), seed=seed)
             )
             if any(parts["refused"]):
-                policy, acts = _silent(policy), False
+                policy, acts = only(policy, ()), False
                 if kept is not None:
                     policy.save(kept)
         again: Again | None = None
@@ -574,13 +575,6 @@ def study(
         tell("writing the rows", 0.0)
         write_rows(result.rows(), folder / ROWS)
     return result
-
-
-def _silent(policy: Any) -> Any:
-    """The policy without its changes: it defers everywhere."""
-    if hasattr(policy, "rules"):
-        return replace(policy, rules=())
-    return replace(policy, choice=np.full_like(policy.choice, -1), certificate=None)
 
 
 MAIN = "Main effects"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import dprl
 from dprl.apps.cli.main import main
 from dprl.apps.study import POLICY, REPORT, ROWS
+from dprl.logs.log import CUT
 from dprl.logs.reading.tables import read_rows
 
 FILES = {POLICY, REPORT, ROWS}
@@ -72,6 +74,20 @@ def test_its_numbers_are_those_of_the_steps_by_hand(pathway):
     assert pathway.evaluation["WDR"]["difference"] == middle
     assert "is the middle of 11 divisions of the log" in pathway.evaluation.ends()
     assert "The others, in 11 divisions, agree" in str(pathway)
+
+
+def test_cut_episodes_count_as_ended_for_the_gate_too(monkeypatch):
+    log = dprl.envs.care_pathway().sample(6_000, seed=1)
+    ended = log.ended.copy()
+    ended[::7] = CUT
+    monkeypatch.setattr(dprl.Confident, "fit", _nothing(dprl.Confident.fit))
+    result = dprl.study(dataclasses.replace(log, ended=ended), draws=50)
+    assert result.facts["learner"] == "The gate"
+    assert result.policy.parameters["cut"] == "terminal"
+
+
+def _nothing(fit):
+    return lambda self, log, **more: fit(self, log.take(np.arange(30)), **more)
 
 
 def test_the_spread_of_divisions_goes_into_the_interval():

@@ -662,7 +662,8 @@ def _issued(
     if not policy.decisions.speaks.any():
         from dprl.certificate._gate import gate
 
-        single = DPRLDiscrete(**settings, n_min=n_min)
+        ended = {"cut": "terminal"} if settings["cut"] is None and len(learn.cut_episodes) else {}
+        single = DPRLDiscrete(**{**settings, **ended}, n_min=n_min)  # the certificate says so
         gated = gate(single, learn, delta=delta / 2, grade="large-sample", seed=seed)
         if gated.decisions.speaks.any():
             policy, name = gated, "The gate"

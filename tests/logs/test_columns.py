@@ -30,7 +30,7 @@ def test_every_role_is_an_option_and_a_column():
     assert set(options) == {
         *NAMES, "missing", "partitions", "categorical", "events", "follow_up", "also",
         "action_bins", "decimal", "encoding", "dates", "labels", "outcome", "unit",
-        "better", "design", "versus", "chances", "strata", "survival", "horizon", "target",
+        "better", "called", "design", "versus", "chances", "strata", "survival", "horizon", "target",
         "guard", "costs",
     }  # fmt: skip
     for name in NAMES:

@@ -35,13 +35,14 @@ import numpy as np
 from dprl._core.checks import Cut, check_delta, check_gamma, check_number, check_seed
 from dprl._core.table import Result, Table, many, to_json_value
 from dprl._core.words import said_by
-from dprl.apps.reports.changes import describe_changes
+from dprl.apps.reports.changes import as_called, describe_changes
 from dprl.apps.reports.finding import NOTHING, places_of, title_of
 from dprl.errors import DprlError, LogError, ParameterError, PolicyError
 from dprl.evaluation._effects import against_everyone, effects, for_everyone
 from dprl.evaluation._parts import by_part, by_part_for_everyone, parts_of, told_parts
 from dprl.logs.design import all_chances
 from dprl.logs.log import Log, check_log
+from dprl.policies.base import only
 
 if TYPE_CHECKING:
     from dprl.apps.reports._report import Report
@@ -111,7 +112,7 @@ class Study(Result):
             'Nothing to change is sure: usual practice stays, in every situation.'
         """
         if self.described is not None:
-            return title_of(self.described)
+            return title_of(as_called(self.described))
         arms = () if self.effects is None else self.effects.rows
         against = any(row["verdict"] == "worse" for row in arms)
         tells = self.effects is not None and (self._everyone or against)
@@ -222,7 +223,7 @@ class Study(Result):
         n = f["learned"] + f["judged"]
         lines = [
             f"Randomised, {n:,} {f['counted']}, {many(arms, 'arm')} against "
-            f"{self.effects.reference}; all intervals hold at once with "
+            f"{self.effects.against}; all intervals hold at once with "
             f"{100 * (1 - self.effects.delta):g} %."
         ]
         if self.evaluation is not None:
@@ -235,8 +236,11 @@ class Study(Result):
 
     def _told(self, most: int) -> list[str]:
         """What the judging part says of the first claims, a line each."""
-        told = [claim for claim in self._claims if not claim.always][:most]
-        return [_of_claim(claim, self.described, self.facts["counted"]) for claim in told]
+        if self.described is None:
+            return []
+        shown = as_called(self.described)
+        told = [claim for claim in shown.claims if not claim.always][:most]
+        return [_of_claim(claim, shown, self.facts["counted"]) for claim in told]
 
     def _learned(self) -> str:
         """Who learned from how many, and what that is worth."""
@@ -513,7 +517,8 @@ def study(
                 name, why, claim = MAIN, "a trial", ALL_PATIENTS
             else:
                 claim = f"{claim}; δ/2, as the arms have δ/2"
-                if single is not None and features:  # the arm, wherever no rule holds
+                rest_of_them = features and all(rule.conditions for rule in policy.rules)
+                if single is not None and rest_of_them:  # the arm, wherever no rule holds
                     rest = for_everyone(learn, arms, gamma=discount, cut=cut).rules[0]
                     bare = {k: v for k, v in rest.facts.items() if k in UNCLAIMED}
                     policy = replace(policy, rules=(*policy.rules, replace(rest, facts=bare)))
@@ -528,7 +533,7 @@ def study(
                 else by_part(policy, judge, draws=min(draws, 1_000), seed=seed)
             )
             if any(parts["refused"]):
-                policy, acts = _silent(policy), False
+                policy, acts = only(policy, ()), False
                 if kept is not None:
                     policy.save(kept)
         again = None
@@ -563,13 +568,6 @@ def study(
         tell("writing the rows", 0.0)
         write_rows(result.rows(), folder / ROWS)
     return result
-
-
-def _silent(policy: Any) -> Any:
-    """The policy without its changes: it defers everywhere."""
-    if hasattr(policy, "rules"):
-        return replace(policy, rules=())
-    return replace(policy, choice=np.full_like(policy.choice, -1), certificate=None)
 
 
 MAIN = "Main effects"
@@ -612,7 +610,8 @@ def _split(
     ends = judge.outcome.ends(mean - 2 * se, mean + 2 * se)
     more = judge.outcome.apart(judge.outcome.shown(mean), *ends)[1]
     if mean > se:
-        return f"Against {arms.best} for everyone, on the part that judges: {more}.", False
+        best = arms.called.act(arms.best)
+        return f"Against {best} for everyone, on the part that judges: {more}.", False
     return f"Different arms for subgroups add nothing that is sure: {more}.", True
 
 

@@ -1048,6 +1048,8 @@ class Monitor:
         A part holds the additions with the same recorded chances, or those without a record.
         """
         S, A = len(self.policy.states), len(self.policy.actions) + 1
+        if not any("chances" in entry for entry in additions):
+            return [np.zeros(S, np.int64)] * len(additions)
         allowed = float(getattr(self.policy.certificate, "confounding", 1.0) or 1.0)
         known: list[tuple[Ints, RecordedPropensity]] = []  # what a part holds: -1 nothing yet
         parts = []

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
@@ -51,6 +51,7 @@ from dprl.evaluation.divergence import (
     unsupported_chance,
 )
 from dprl.evaluation.estimators import (
+    ESTIMATORS,
     RETURN,
     Estimator,
     Weighted,
@@ -68,7 +69,7 @@ from dprl.evaluation.result import (
     widened,
 )
 from dprl.evaluation.subgroups import check_by, subgroups
-from dprl.evaluation.values import Values, evaluate_q, mean_values
+from dprl.evaluation.values import Values, evaluate_q, given_values, mean_values
 from dprl.evidence.balance import Balance
 from dprl.evidence.behavior import Behavior, repeats_of
 from dprl.logs.log import Log
@@ -90,7 +91,7 @@ def evaluate(
     draws: int = 2_000,
     seed: int = 0,
     clip: float = 0.01,
-    values: bool = True,
+    values: bool | Callable[[Any], Any] = True,
     allow_seen: bool = False,
     value_range: tuple[float, float] | None = None,
     by: str | Sequence[str] | None = None,
@@ -116,7 +117,9 @@ def evaluate(
             gives the same numbers. Default 0.
         clip: An estimated probability below this is raised to it; known ones stay as they are. In
             [0, 1]. Default 0.01.
-        values: Whether to fit Q̂, which the estimates DM, DR and WDR need. Default True.
+        values: Whether to fit Q̂, which the estimates DM, DR and WDR need; or a Q̂ of your own, made
+            without this log: a function from k states (labels, or features (k, d)) to float64
+            (k, A) in the order of the log's actions. Default True.
         allow_seen: Whether to evaluate, with a warning, even on a log that the policy was made or
             chosen from. Default False: such a log is refused.
         value_range: (lowest, highest) return there can be; an estimate outside of it is marked.
@@ -168,16 +171,17 @@ def evaluated(
     level: float,
     draws: int,
     clip: float,
-    values: bool,
+    values: bool | Callable[[Any], Any],
     value_range: tuple[float, float] | None = None,
     by: str | Sequence[str] | None = None,
     estimators: Sequence[str | Estimator] = (),
     cluster: Any = None,
     progress: Progress | None = None,
-) -> tuple[Evaluation, Estimates]:
-    """As `evaluate`, of a policy that has met a log; and the bootstrap draws behind the intervals.
+) -> tuple[Evaluation, Estimates, Models]:
+    """As `evaluate`, of a policy that has met a log; and the draws and models behind the intervals.
 
-    Of one log and one seed, a row of the draws is the same draw of groups for every policy.
+    Of one log and one seed, a row of the draws is the same draw of groups for every policy, and so
+    are the parts and the divisions of the models.
     """
     log, gamma, seed = held.log, held.gamma, held.seed
     declared = held.declared_range(value_range)
@@ -193,10 +197,14 @@ def evaluated(
     model, models, trouble = None, [], ""
     if values and acts.any():
         try:
-            models = [
-                evaluate_q(treated, decisions, gamma, seed=one, progress=tell)
-                for one in repeats_of(treated, seed)
-            ]
+            models = (
+                [given_values(treated, decisions, values)]
+                if callable(values)
+                else [
+                    evaluate_q(treated, decisions, gamma, seed=one, progress=tell)
+                    for one in repeats_of(treated, seed)
+                ]
+            )
             model = mean_values(models)
         except PlanError as error:
             trouble = error.what
@@ -204,7 +212,9 @@ def evaluated(
     weighted = importance_weights(
         treated.starts, treated.group, treated.reward, gamma, ratio, acts, Q, V
     )
-    apart_by = _apart_by_division(held, weighted, ratio, acts, clip, models)
+    if any(name not in ESTIMATORS for name in asked):
+        weighted = replace(weighted, ratio=ratio, state=treated.state)
+    again, divided = None, _by_division(held, weighted, ratio, acts, clip, models)
     del ratio, models  # a log may be large
     changed, apart, beside, balanced = _beside_practice(held, acts, recorded)
     facts = {
@@ -231,10 +241,11 @@ def evaluated(
         bootstrap, drawn, level, judged_by(facts), model=model is not None or not acts.any(),
         acts=bool(acts.any()),
     )  # fmt: skip
-    if model is not None and _refits(held, recorded):
-        _widen(estimates, drawn, _refitted(held, clip, bootstrap.estimators), asked)
-    for name, spread in apart_by.items():
-        _add_spread(estimates[name], spread * float(ndtri((1 + level) / 2)))
+    if model is not None and not callable(values) and _refits(held, recorded):
+        again = Estimates(drawn.names, _refitted(held, clip, bootstrap.estimators))
+        _widen(estimates, drawn, again, asked)
+    for name, points in divided.items():
+        _add_spread(estimates[name], spread_of(points, level))
     if held.cut == "ipcw" and len(log.cut_episodes):  # values would need weights of their own
         for name in (name for name, one in asked.items() if one.model_alone):
             estimates[name] = dict.fromkeys(estimates[name], np.nan)
@@ -247,21 +258,23 @@ def evaluated(
         for end in (key for key in row if key.endswith(("_low", "_high"))):
             off = widened(facts) * (1 if end.endswith("_high") else -1)
             row[end] = np.nan if bare or np.isnan(row[end]) else row[end] + off
+    lead = headline(model is not None, treated.n_steps > treated.n_episodes)
     if model is not None:
-        lead = headline(True, treated.n_steps > treated.n_episodes)
         _reach(estimates, lead, [name for name, one in asked.items() if not one.values])
     if Survival.of(log.columns) is not None:
         _stay_inside([*estimates.values(), usual_practice], facts["lowest"], facts["highest"])
-    divided = [drawn.of(name) for name, one in asked.items() if one.normalised]
-    undefined = float(np.isnan(divided).any(axis=0).mean())
+    ratios = [drawn.of(name) for name, one in asked.items() if one.normalised]
+    undefined = float(np.isnan(ratios).any(axis=0).mean())
     wary = [*held.warnings, *wary_of(facts, held, undefined, trouble, draws)]
     alone = only_return(weighted, treated, apart, never)
     wary += no_spread(alone and (alone[0], log.outcome.shown(alone[1])), level)
     groups = None
     if columns:
+        wider = 1.0 if again is None else longer(*(x.gain(lead) for x in (drawn, again)))
         groups = subgroups(
             columns, treated, weighted, changed, apart, never, model=model is not None,
             level=float(level), draws=draws, seed=seed,
+            wider=wider if np.isfinite(estimates[lead]["difference_low"]) else np.nan,
         )  # fmt: skip
     wary += [] if groups is None else groups.warnings()
     wary += [] if balanced is None else balanced.warnings()
@@ -280,7 +293,21 @@ def evaluated(
         outcome=log.outcome,
     ).turned()  # fmt: skip
     warned = tuple(dict.fromkeys((*wary, *evaluation.impossible())))
-    return replace(evaluation, warnings=warned), drawn
+    return replace(evaluation, warnings=warned), drawn, Models(again, divided)
+
+
+class Models(NamedTuple):
+    """What the models in estimates add to their error.
+
+    Attributes:
+        again: The estimates with all models fitted again to parts of the groups (`_refitted`); None
+            where they were not.
+        divided: Estimator → float64 (R,), its estimate by each division into folds; empty where
+            there was one.
+    """
+
+    again: Estimates | None
+    divided: Mapping[str, Floats]
 
 
 def _stay_inside(rows: Sequence[dict[str, float]], low: float, high: float) -> None:
@@ -324,7 +351,7 @@ def _refits(held: HeldOut, recorded: Bools) -> bool:
     log = held.treated
     return (
         held.behavior.estimated and not recorded.any() and log.state is not None
-        and not held.acts.warned.any() and held.cut != "ipcw"
+        and not held.acts.warned.any() and (held.cut != "ipcw" or "completed" in log.more)
         and log.n_steps <= MOST_STEPS and len(log.groups) >= 20
     )  # fmt: skip
 
@@ -361,7 +388,7 @@ def _refitted(held: HeldOut, clip: float, estimators: tuple[Estimator, ...]) -> 
 def _widen(
     estimates: dict[str, dict[str, float]],
     drawn: Estimates,
-    again: Floats,
+    again: Estimates,
     asked: Mapping[str, Estimator],
 ) -> None:
     """Intervals as wide as the errors with those of the models in them, where these are larger.
@@ -370,19 +397,26 @@ def _widen(
     few, that adds an error which such draws do not show: with four decisions and an effective
     sample of 50 to 90 intervals were 15 to 20 % too short.
     """
-    usual = drawn.names.index(RETURN)
     for name, row in estimates.items():
         if not asked[name].values or asked[name].model_alone:
             continue
-        at = drawn.names.index(name)
         for what, off in (("difference", 1.0), ("value", 0.0)):
-            without, models = (
-                _spread(x[:, at] - off * x[:, usual]) for x in (drawn.numbers, again)
-            )
-            if models > without > 0:
-                for end in ("low", "high"):
-                    half = row[f"{what}_{end}"] - row[what]
-                    row[f"{what}_{end}"] = row[what] + half * models / without
+            wider = longer(*(x.of(name) - off * x.of(RETURN) for x in (drawn, again)))
+            for end in ("low", "high"):
+                half = row[f"{what}_{end}"] - row[what]
+                row[f"{what}_{end}"] = row[what] + half * wider
+
+
+def longer(drawn: Floats, again: Floats) -> float:
+    """How many times as long an interval is with the error of the models in it; at least 1."""
+    without, models = _spread(drawn), _spread(again)
+    return models / without if models > without > 0 else 1.0
+
+
+def spread_of(divided: Floats, level: float) -> float:
+    """Half of the interval of what is left of the way in which folds were made."""
+    error = float(np.std(divided, ddof=1) / np.sqrt(len(divided)))
+    return error * float(ndtri((1 + level) / 2))
 
 
 def _reach(estimates: dict[str, dict[str, float]], lead: str, bare: Sequence[str]) -> None:
@@ -406,11 +440,11 @@ def _spread(x: Floats) -> float:
     return float(fine.std(ddof=1)) if len(fine) > max(len(x) / 2, 1) else 0.0
 
 
-def _apart_by_division(
+def _by_division(
     held: HeldOut, weighted: Weighted, ratio: Floats, acts: Bools, clip: float,
     models: Sequence[Values],
-) -> dict[str, float]:  # fmt: skip
-    """Estimator → the error that is left of how the folds were made; nothing where they were once.
+) -> dict[str, Floats]:  # fmt: skip
+    """Estimator → its estimate by each way of making folds; nothing where they were made once.
 
     Each way of making folds has its own b̂ and Q̂, and so its own estimates; their mean is used.
     """
@@ -431,8 +465,7 @@ def _apart_by_division(
         point = found.estimates()
         for each in found.estimators:
             points.setdefault(each.name, []).append(float(point.of(each.name)[0]))
-    R = len(models)
-    return {name: float(np.std(some, ddof=1) / np.sqrt(R)) for name, some in points.items()}
+    return {name: np.array(some) for name, some in points.items()}
 
 
 def _add_spread(row: dict[str, float], width: float) -> None:

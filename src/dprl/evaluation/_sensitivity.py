@@ -31,7 +31,7 @@ from dprl.logs.log import Log
 from dprl.logs.outcome import UNDECLARED, Outcome, digits_of, in_digits
 from dprl.logs.reading.tables import write_rows
 from dprl.logs.returns import returns
-from dprl.logs.source import Source
+from dprl.logs.source import Source, unseen_words
 from dprl.policies.held_out import HeldOut, PolicyAtSteps
 
 # --- Sensitivity: bounds on a policy's worth by the strength of an unrecorded cause, and a figure
@@ -847,7 +847,9 @@ def _refuse_weights(cut: Cut | None, log: Log) -> None:
                 "Follow every episode for a fixed time ({follow_up}), or say another {cut}.",
                 follow_up=option("follow_up"),
                 cut=option("cut"),
-            ),
+            )
+            if not unseen_words(log.columns)
+            else "With several decisions there are no bounds for a time to event yet.",
         )
 
 
@@ -889,7 +891,7 @@ def _reaching(
     """
     down = alone[f"{what}_low"] - headline[f"{what}_low"]
     up = headline[f"{what}_high"] - alone[f"{what}_high"]
-    return wide[0] + np.fmax(down, 0.0), wide[1] + np.fmax(up, 0.0)
+    return float(wide[0] + np.fmax(down, 0.0)), float(wide[1] + np.fmax(up, 0.0))
 
 
 def _usual(G: Floats, group: Ints, n_groups: int, draws: int, seed: int) -> Floats:

@@ -280,9 +280,11 @@ class Evaluation(Result):
             )
             if wider
             else "",
-            say("Those of weights alone reach as far as that of {lead}.", lead=self.headline)
-            if self.headline not in alone and not alone <= {*bare}
-            else "",
+            ""
+            if alone <= {*bare} or not f["reached"]
+            else say("Those of weights alone reach as far as that of {lead}.", lead=self.headline)
+            if self.headline not in alone
+            else say("Weights alone make them too short where few rows carry much of the weight."),
             say("Without an interval: {names}.", names=", ".join(bare)) if bare else "",
         )
 

@@ -407,7 +407,7 @@ class DPRLContinuous(Settings):
                 quantiles=feature_quantiles(settled),
             ),
             feature_names=log.feature_names,
-            episodes=settled.groups,
+            episodes=tuple(settled.groups),
             scale=metric.scale,
             weight=metric.weight,
             z=points.z,

@@ -92,6 +92,7 @@ def own_reading(policy: Any) -> dict[str, Any]:
         "missing",
         "dates",
         "labels",
+        "called",
         *KEPT,
         "survival",
         "horizon",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dprl._core.arrays import DIVIDED
 from dprl._core.table import Table, many
-from dprl._core.words import argument, worded
+from dprl._core.words import argument, joined, worded
 from dprl.errors import ParameterError
 from dprl.logs.encoding.encoder import encoded_by
 from dprl.logs.log import Label, Log
@@ -455,12 +455,12 @@ def texts_in(columns: Mapping[str, Sequence[Any]]) -> frozenset[str]:
 T = TypeVar("T", bound=Tabled)
 
 
-def state_head(policy: Any) -> str:
-    """What stands before the label of a state in words: "state = "; '' where its label has it."""
+def state_words(policy: Any, label: Label) -> str:
+    """A state in words: "state = ill"; the label alone where it tells what it is of."""
     if policy.encoding is not None:
-        return ""
+        return str(label)
     name = policy.provenance.get("columns", {}).get("state")
-    return f"{name if isinstance(name, str) else 'state'} = "
+    return joined(" = ", (name if isinstance(name, str) else "state", str(label)))
 
 
 class Approved(Protocol):
@@ -680,10 +680,9 @@ class TablePolicy(Tabled):
             >>> [situation.words for situation in policy.situations(log)]
             ['state = fever', 'state = worse']
         """
-        head = state_head(self)
         log = encoded_by(log, self.encoding)
         codes = self.space.codes(log.states)[log.codes()]
-        return at_states(self.decisions, codes, lambda s, rows: f"{head}{self.states[s]}")
+        return at_states(self.decisions, codes, lambda s, rows: state_words(self, self.states[s]))
 
     def _changed(self) -> list[dict[str, Any]]:
         steps = dict(zip(self.states, self.steps.tolist(), strict=True))

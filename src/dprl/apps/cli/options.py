@@ -20,6 +20,7 @@ from dprl._core.table import first_few
 from dprl.apps.cli.console import complain
 from dprl.apps.reports.intended_use import TABLE, check_use
 from dprl.errors import ParameterError
+from dprl.logs.called import KEY, called_of
 from dprl.logs.outcome import KEPT
 from dprl.logs.reading.options import OPTIONS
 from dprl.logs.roles import NAMES, ROLES
@@ -313,6 +314,8 @@ Partitions = Annotated[bool, Parameter(help=OPTIONS["partitions"].metadata["help
 SETTINGS = "dprl.toml"
 OUTCOME = "outcome"
 """The table of dprl.toml that says what the rewards are."""
+LABELS = "labels"
+"""The table of dprl.toml that says what columns and values are called."""
 SURVIVAL = "survival"
 """The table of dprl.toml that says which columns are a time to event, and what is asked of it."""
 COSTS = "costs"
@@ -542,7 +545,7 @@ def settings(app: App) -> Dict | None:
     tables = _tables()
     if not tables:
         return None
-    _check_tables(tables, app, ["log", OUTCOME, SURVIVAL, COSTS, TABLE])
+    _check_tables(tables, app, ["log", OUTCOME, LABELS, SURVIVAL, COSTS, TABLE])
     tables.pop(TABLE, None)  # no option of a command: `intended_use` reads it
     for table in tables.values():  # [log.missing]: a column → a word
         own = table.get("missing")
@@ -551,12 +554,13 @@ def settings(app: App) -> Dict | None:
         elif isinstance(own, str):
             table["missing"] = [own]
     shared = {**tables.pop("log", {}), **outcome_in_settings(), **survival_in_settings()}
+    shared |= called_in_settings()
     if tables.get(COSTS):  # a column, or an action → its cost
         own = tables[COSTS]
         column = own.get("column") if len(own) == 1 else None
         costs = [column] if column else [f"{action}={cost}" for action, cost in own.items()]
         shared["costs"] = costs
-    for name in (OUTCOME, SURVIVAL, COSTS):
+    for name in (OUTCOME, LABELS, SURVIVAL, COSTS):
         tables.pop(name, None)
     files = {"files": shared.pop("files")} if "files" in shared else {}
     for name in _commands(app):
@@ -613,6 +617,16 @@ def outcome_in_settings() -> dict[str, str]:
                 do="[outcome] may have name, unit and better.",
             )
     return named
+
+
+def called_in_settings() -> dict[str, list[str]]:
+    """What the table [labels] of dprl.toml says, as the option --called says it."""
+    words = [
+        f"{column}{':' * bool(value)}{value}={name}"
+        for column, own in called_of(_tables().get(LABELS)).items()
+        for value, name in own.items()
+    ]
+    return {KEY: words} if words else {}
 
 
 def survival_in_settings() -> dict[str, str]:

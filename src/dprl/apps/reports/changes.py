@@ -42,6 +42,7 @@ from dprl.evaluation.subgroups import Subgroups
 from dprl.evidence.balance import Balance, Compared, ComparedChange, comparable
 from dprl.evidence.decision_points import TOLERANCE
 from dprl.evidence.propensity import EQUAL
+from dprl.logs.called import Called
 from dprl.logs.censoring import Reads, from_cut_on
 from dprl.logs.log import CUT, Label, Log
 from dprl.logs.outcome import UNDECLARED, Outcome
@@ -63,7 +64,7 @@ from dprl.policies.rules.policy import RulePolicy
 from dprl.policies.rules.text import RuleRecord, not_issued, record_of, rules_of, where
 from dprl.policies.rules.tree import Picture, picture_of
 from dprl.policies.spaces import FeatureSpace
-from dprl.policies.table import state_head
+from dprl.policies.table import state_words
 
 # --- Change: one thing that a policy would do differently, with its evidence and past cases
 
@@ -576,6 +577,45 @@ def first_rows(log: Log, rows: Ints) -> Ints:
     return np.asarray(np.sort(rows[np.unique(log.group[episode], return_index=True)[1]]))
 
 
+def as_called(described: Described) -> Described:
+    """The same as people call columns and actions, to be shown; keys and numbers stay."""
+    called = Called.learned(described.policy) or Called.of(described.log.columns)
+    if not called:
+        return described
+
+    def rule(r: RuleRecord) -> RuleRecord:
+        of = None if r.imbalance is None else (called.column(r.imbalance[0]), r.imbalance[1])
+        sentence, warning = map(called.said, (r.sentence, r.warning))
+        return replace(r, sentence=sentence, warning=warning, imbalance=of)
+
+    def change(c: Change) -> Change:
+        return replace(
+            c,
+            situation=called.said(c.situation),
+            usual=called.act(c.usual),
+            suggested=called.act(c.suggested),
+            avoid=None if c.avoid is None else called.act(c.avoid),
+            shares=tuple((called.act(action), share) for action, share in c.shares),
+            rule=None if c.rule is None else rule(c.rule),
+            typical=tuple((called.column(n), called.value(n, v)) for n, v in c.typical),
+        )
+
+    def claim(c: Claim) -> Claim:
+        return replace(
+            c,
+            situations=tuple(map(called.said, c.situations)),
+            suggested=called.act(c.suggested),
+            usual=tuple(map(called.act, c.usual)),
+        )
+
+    return replace(
+        described,
+        changes=tuple(map(change, described.changes)),
+        claims=tuple(map(claim, described.claims)),
+        scattered=tuple((called.act(u), called.act(s), n) for u, s, n in described.scattered),
+    )
+
+
 # --- What a policy would change, in words and numbers a reviewer can check against a log
 
 
@@ -803,7 +843,7 @@ def _always(
         words = [where(ruled, r) for r in range(len(ruled.rules))]
     elif not policy.space.feature_names:
         own, at = here, row
-        words = [f"{state_head(policy)}{label}" for label in here.states]
+        words = [state_words(policy, label) for label in here.states]
     else:
         return []
     found = []

@@ -80,8 +80,10 @@ def places_of(claim: Claim, described: Described) -> str:
 
 
 def _named(claim: Claim) -> bool:
-    """Whether its situations can be named in one breath."""
-    return len(claim.situations) <= TOLD and sum(map(len, claim.situations)) <= ROOM
+    """Whether its situations can be named in one breath; a single one always is."""
+    return len(claim.situations) == 1 or (
+        len(claim.situations) <= TOLD and sum(map(len, claim.situations)) <= ROOM
+    )
 
 
 def _where(claim: Claim, described: Described) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.labels import Labels, many_labels
 from dprl._core.table import many
 from dprl._core.words import option, worded
 from dprl.logs.checking.findings import Finding
@@ -104,7 +105,9 @@ def spelled_twice(labels: Sequence[Any]) -> tuple[int, str] | None:
 
     'é' can be one code point, or an 'e' and an accent (Unicode calls the two forms NFC and NFD).
     """
-    if not labels or not isinstance(labels[0], str) or all(map(str.isascii, labels)):
+    if not is_text(labels):
+        return None
+    if labels.ascii if isinstance(labels, Labels) else all(map(str.isascii, labels)):
         return None
     seen: dict[str, str] = {}
     twins = []
@@ -150,7 +153,8 @@ def called_as_answers(name: str, labels: Sequence[Any]) -> Finding | None:
 
 def one_number(labels: Sequence[Any]) -> tuple[int, str] | None:
     """How many labels are the whole number of another label, and the first two; None for none."""
-    if not is_text(labels):
+    arrays = many_labels(labels) if is_text(labels) else None
+    if not is_text(labels) or (arrays is not None and arrays.numbers_differ):
         return None
     seen: dict[int | str, str] = {}
     first = ((seen.setdefault(label_key(label), label), label) for label in labels)

@@ -96,6 +96,10 @@ class Reading:
             (`log.reward` too); whatever is shown is in the direction and the unit of the table,
             and so are ranges that are given. Default "": higher, which is said; a column whose name
             sounds like a harm (deaths, costs, length of stay) is refused until this is given.
+        called: What people call columns and values, where something is shown: column → its name, or
+            → value → name, as in {"arm": {0: "ZDV alone"}, "cd40": "CD4 count at the start"}; the
+            column of the values has its own name under "". Or words: "arm:0=ZDV alone". Nothing is
+            computed with it, and files for machines hold what the table holds. Default None.
         design: "randomised" where actions were given by lot, as in a trial. Without chances on
             record, the shares of the log (or of each stratum) are the chances. Default "": nothing
             is said.
@@ -213,6 +217,13 @@ class Reading:
         "word",
         "Which outcome is the better one: higher (assumed where nobody says it) or lower. "
         "Everything that is shown is in the direction of the table. A policy keeps it.",
+        kept=True,
+    )
+    called: Any = _option(
+        None,
+        "words",
+        "What people call a column, 'cd40=CD4 count at the start', or a value, 'arm:0=ZDV alone'; "
+        "repeat it. Only what is shown; [labels] of dprl.toml says it too. A policy keeps it.",
         kept=True,
     )
     design: str = _option(
@@ -369,11 +380,13 @@ class Reading:
 
     def named(self, names: Mapping[str, Any]) -> dict[str, Any]:
         """The names of a log's columns, with what else was declared that later logs need."""
+        from dprl.logs.called import KEY, called_of
         from dprl.logs.encoding.gaps import missing_words
 
         words = missing_words(self.missing, names)
         named: dict[str, Any] = {"events": list(self.events)} if self.events else {}
         named |= self.declared_outcome.declared
+        named |= {KEY: said} if (said := called_of(self.called)) else {}
         named |= {} if self.time_to_event is None else self.time_to_event.kept
         return {**names, **named, **({"missing": words} if words else {})}
 

@@ -9,4 +9,5 @@ from dprl.apps.figures import policy_map as policy_map
 from dprl.apps.figures import rule_tree as rule_tree
 from dprl.apps.figures import sensitivity as sensitivity
 from dprl.apps.figures import sweep as sweep
+from dprl.apps.figures import tradeoff as tradeoff
 from dprl.apps.figures import value_by_size as value_by_size

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import dprl
-from dprl.errors import LogError, ParameterError
+from dprl.errors import CutWarning, LogError, ParameterError
 from dprl.logs.survival import curve_of
 
 COLUMNS = {"episode": "id", "state": ["x"], "action": "arm"}
@@ -194,6 +194,13 @@ def test_the_check_says_who_was_censored_and_where_nobody_was_followed():
     frame.loc[frame["arm"] == "b", ["days", "status"]] = [0.5, 0]
     found = dprl.check(frame, survival="days,status", horizon=1, **COLUMNS, also=()).findings
     assert "b 0.5" in next(f.what for f in found if f.rule == "beyond_follow_up")
+    with pytest.warns(CutWarning, match=r"followed with b 0\.5"):
+        read(frame)
+
+
+def test_a_small_chance_to_be_followed_is_said():
+    with pytest.warns(CutWarning, match=r"had a chance below 0\.05"):
+        read(made(400, censored=0.25))
 
 
 def test_a_window_of_one_row_with_a_status_names_the_time_to_event():

@@ -35,6 +35,12 @@ HONEST = worded(
     cut2=option("cut", "drop-unrelated"),
 )
 """What to do about cut episodes where something is to be proved."""
+TIMED = worded(
+    "Where the table has a time and a status, read it with {survival}: nothing is seen of what "
+    "came after a cut of the only row.",
+    survival=option("survival", "days,status"),
+)
+"""The same where every episode has one row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,12 +271,14 @@ def check_cut(treatment: str | None, source: Source | Log) -> None:
         "ipcw": "and weighted: weights are estimates, and no range of weighted returns is known "
         "beforehand, so nothing can be proved from them.",
     }
+    if treatment == "ipcw" and unseen_words(facts.columns):
+        return  # of a time to event; a proof is refused elsewhere
     if facts.n_cut and treatment in how:
         raise LogError(
             f"{facts.n_cut:,} of {facts.n_episodes:,} episodes were cut"
             f"{',' if treatment is None else ''} {how[treatment]}",
             f"episode {facts.first_cut!r}",
-            HONEST,
+            HONEST if facts.longest > 1 else TIMED,
         )
     check_claim(treatment, source, "a certificate")
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from dprl._core.lazy import attach
 
 if TYPE_CHECKING:
+    from dprl.evaluation._budget import Budget as Budget
+    from dprl.evaluation._budget import budget as budget
     from dprl.evaluation._compare import Comparison as Comparison
     from dprl.evaluation._compare import compare as compare
     from dprl.evaluation._effects import Effects as Effects

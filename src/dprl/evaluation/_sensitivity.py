@@ -31,7 +31,7 @@ from dprl.logs.log import Log
 from dprl.logs.outcome import UNDECLARED, Outcome, digits_of, in_digits
 from dprl.logs.reading.tables import write_rows
 from dprl.logs.returns import returns
-from dprl.logs.source import Source
+from dprl.logs.source import Source, unseen_words
 from dprl.policies.held_out import HeldOut, PolicyAtSteps
 
 # --- Sensitivity: bounds on a policy's worth by the strength of an unrecorded cause, and a figure
@@ -271,8 +271,6 @@ def _yardstick_lines(result: Sensitivity) -> list[str]:
 
 
 def _figure(result: Sensitivity) -> Any:
-    from dprl._core import plot
-
     columns = result.yardstick[:12]
     figure, axes = plot.grid(1, 2, width=4.2, height=3.2)
     axis, right = axes[0]
@@ -847,7 +845,9 @@ def _refuse_weights(cut: Cut | None, log: Log) -> None:
                 "Follow every episode for a fixed time ({follow_up}), or say another {cut}.",
                 follow_up=option("follow_up"),
                 cut=option("cut"),
-            ),
+            )
+            if not unseen_words(log.columns)
+            else "With several decisions there are no bounds for a time to event yet.",
         )
 
 
@@ -894,8 +894,6 @@ def _reaching(
 
 def _usual(G: Floats, group: Ints, n_groups: int, draws: int, seed: int) -> Floats:
     """float64 (draws,): mean returns of the same draws."""
-    from dprl._core.bootstrap import counts
-
     total = np.bincount(group, weights=G, minlength=n_groups)
     number = np.bincount(group, minlength=n_groups)
     return np.concatenate([(c @ total) / (c @ number) for c in counts(n_groups, draws, seed)])

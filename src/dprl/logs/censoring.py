@@ -436,6 +436,11 @@ def warn_as_terminal(n_cut: int, n_episodes: int, cut_steps: int, n_steps: int) 
                 "Choose {cut}, or a time for which all are followed ({follow_up}).",
                 cut=option("cut"),
                 follow_up=option("follow_up"),
+            )
+            if n_steps > n_episodes
+            else say(
+                "Where the table has a time and a status, read it with {survival}.",
+                survival=option("survival"),
             ),
         ),
         CutWarning,

@@ -28,6 +28,7 @@ read it (`cut="ipcw"`); judges read the whole Y*_0, which stands on the last row
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -38,8 +39,8 @@ from dprl._core.arrays import Bools, Floats, Ints, doubles
 from dprl._core.checks import check_choice, wrong
 from dprl._core.table import Table, many
 from dprl._core.words import option, worded
-from dprl.errors import LogError, ParameterError
-from dprl.logs.censoring import folds_of
+from dprl.errors import CutWarning, LogError, ParameterError
+from dprl.logs.censoring import SMALL, folds_of, outside
 from dprl.logs.checking.findings import Finding
 from dprl.logs.log import CUT, EVENT, TERMINAL, Log
 from dprl.logs.outcome import Outcome
@@ -54,6 +55,8 @@ PARTS: Final = 8
 """Parts of the time that models of hazards tell apart."""
 TIMES: Final = 1_000
 """Most different times; where there are more, times are rounded up to these."""
+FEW: Final = 0.01
+"""With a larger share of outcomes whose chance to be seen was below `SMALL`, a warning is given."""
 LEAST: Final = 0.02
 """The smallest chance to be followed that a weight is made of."""
 UNITS: Final = ("days", "weeks", "months", "years", "hours", "minutes")
@@ -340,6 +343,16 @@ def _completed(log: Log, t: Times, asked: Survival, Y: Floats) -> Floats:
             add[rows], left[rows] = (Q / G * dM).sum(axis=1), G[:, -1]
     result = add.copy()
     seen = ~t.censored
+    small = int((left[last[seen]] < SMALL).sum())
+    if small > FEW * seen.sum():
+        warnings.warn(
+            worded(
+                "{small:,} of {seen:,} outcomes that were seen had a chance below {least:g} to be: "
+                "single ones weigh much. A shorter {horizon} helps.",
+                small=small, seen=int(seen.sum()), least=SMALL, horizon=option("horizon"),
+            ),
+            CutWarning, stacklevel=outside(),
+        )  # fmt: skip
     result[last[seen]] += Y[seen] / left[last[seen]]
     for back in range(1, int(log.lengths.max())):
         rows = log.starts[1:][log.lengths > back] - 1 - back

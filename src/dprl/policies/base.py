@@ -18,7 +18,7 @@ from dprl._core import __version__, plot
 from dprl._core.archive import Archive, Arrays
 from dprl._core.arrays import Floats
 from dprl._core.optional import Registry
-from dprl._core.table import first_few, to_json_value
+from dprl._core.table import Table, first_few, to_json_value
 from dprl._core.words import argument, option, worded
 from dprl.errors import ParameterError, PolicyError
 from dprl.logs.called import Called
@@ -31,7 +31,16 @@ from dprl.logs.reading.tables import write_rows
 from dprl.logs.reading.text import check_labels
 from dprl.logs.source import stage
 from dprl.policies.certificate import Certificate
-from dprl.policies.explain import Luck, conditions_of, luck_words, wrong_luck
+from dprl.policies.explain import (
+    Explanation,
+    Luck,
+    conditions_of,
+    explain_without_evidence,
+    luck_words,
+    no_record,
+    wrong_luck,
+)
+from dprl.policies.spaces import single_state
 
 if TYPE_CHECKING:
     from dprl.logs.censoring import Near
@@ -192,6 +201,7 @@ class Answering:
     """What follows from `at` and `space`, for all policies of dprl."""
 
     if TYPE_CHECKING:  # a kind of policy says how
+        parameters: Any
 
         @property
         def space(self) -> Space:
@@ -201,6 +211,10 @@ class Answering:
         def at(self, states: Any) -> Decisions:
             """What it answers at these states."""
             ...
+
+    @property
+    def _learner(self) -> str:
+        return str(self.parameters.get("learner", "another learner"))
 
     def act(self, states: Any) -> Any:
         """The action for each state, what to avoid there, or DEFER; states as in `at`.
@@ -266,6 +280,56 @@ class Answering:
             True
         """
         return None
+
+
+class Unrecorded(Answering):
+    """What policies share that keep no record of usual practice: they say what they do, no more."""
+
+    def explain(self, state: Any, *, cases: bool = False) -> Explanation:
+        """What it does at one state; there is no evidence to explain it by.
+
+        Args:
+            state: One state, as `at` takes them.
+            cases: Has no effect, because this policy keeps no episode labels. Default False.
+
+        Returns:
+            The answer, and whose it is.
+
+        Raises:
+            PolicyError: More than one state is given, or a model's answer cannot be used.
+
+        Example:
+            >>> import dprl
+            >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
+            >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
+            >>> policy.explain(["ill"]).suggested
+            'drug'
+        """
+        rows = single_state(self.space, state)
+        words = self.space.words(rows[0])
+        return explain_without_evidence(self.at(rows), 0, words, self._learner)
+
+    def changes(self, *, cases: bool = False) -> Table:
+        """Refused: it does not know what is usually done.
+
+        Args:
+            cases: Has no effect. Default False.
+
+        Returns:
+            Nothing: it always raises.
+
+        Raises:
+            PolicyError: Always.
+
+        Example:
+            >>> import dprl
+            >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
+            >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
+            >>> policy.changes()  # doctest: +IGNORE_EXCEPTION_DETAIL
+            Traceback (most recent call last):
+            dprl.errors.PolicyError: ...
+        """
+        raise no_record(self._learner)
 
 
 @dataclass(frozen=True, eq=False)
@@ -489,10 +553,6 @@ class PolicyFields(Answering):
         """
         return f"{self}\n\n{changes}"
 
-    @property
-    def _learner(self) -> str:
-        return str(self.parameters.get("learner", "another learner"))
-
     def details(self) -> str:
         """Everything that it says of itself, as text.
 
@@ -533,6 +593,44 @@ def forest_of(policy: Any, rows: Sequence[Mapping[str, Any]], left: int) -> Any:
     return plot.forest(
         told, f"advantage over {beside_of(policy)}", LEGEND, Outcome.learned(policy).falls, left
     )
+
+
+def single_changes(policy: Any) -> list[tuple[int, str, Any, Any]]:
+    """Each thing that a policy suggests: its place, where, what, and the policy of this alone.
+
+    Args:
+        policy: A policy of rules, or of labelled states.
+
+    Raises:
+        PolicyError: It is of another kind.
+    """
+    if hasattr(policy, "rules"):
+        return [
+            (i, str(rule), rule.suggested, only(policy, [i])) for i, rule in enumerate(policy.rules)
+        ]
+    if not isinstance(getattr(policy, "choice", None), np.ndarray) or not policy.states:
+        raise PolicyError(
+            f"a {type(policy).__name__} has no changes that can be taken one by one.",
+            do="Fit a learner of labelled states, or dprl.Rules.",
+        )
+    return [
+        (s, str(policy.states[s]), policy.actions[policy.choice[s]], only(policy, [s]))
+        for s in np.flatnonzero(np.asarray(policy.choice) >= 0).tolist()
+    ]
+
+
+def only(policy: Any, kept: Sequence[int]) -> Any:
+    """The policy that defers everywhere but in some states, or by some of its rules.
+
+    Args:
+        policy: A policy of rules, or of labelled states.
+        kept: The positions of states or rules; none for a policy that defers everywhere.
+    """
+    if hasattr(policy, "rules"):
+        return replace(policy, rules=tuple(policy.rules[i] for i in kept))
+    choice = np.full_like(policy.choice, -1)
+    choice[list(kept)] = policy.choice[list(kept)]
+    return replace(policy, choice=choice, certificate=None)
 
 
 def suggestions_of(policy: Any) -> list[dict[str, Any]]:

@@ -71,3 +71,16 @@ def test_from_the_settings_to_a_policy_and_its_evaluation(run, trial):
     code, _, err = run("fit")
     assert code != 0
     assert "survival.unit" in err
+
+
+@pytest.mark.slow
+def test_a_study_says_which_arm_not_to_give(run, trial):
+    code, out, err = run(
+        "study", "trial.csv", "--out", "s", *WORDS, "--design", "randomised", "--draws", "100"
+    )
+    assert code == 0, err
+    assert "not old" in out.lower()
+    assert "censored before 730 days" in err
+    settings = (trial / "s" / "dprl.toml").read_text()
+    assert 'survival = "days,cens"' in settings
+    assert "reward" not in settings

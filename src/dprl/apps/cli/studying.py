@@ -138,9 +138,24 @@ def _day(date: str | None) -> datetime.date | None:
         ) from None
 
 
+def _outcomes(columns: ProposedColumns) -> dict[str, Any]:
+    """The columns of what came of decisions, as far as they were named, which are in no state."""
+    from dprl.logs.reading.sums import costs_of, is_sum, part_columns, weights_of
+    from dprl.logs.survival import Survival
+
+    asked = Survival.declared(columns.survival, columns.horizon, columns.target)
+    timed = {} if asked is None else {"reward": asked.duration, "ended": asked.status}
+    names: dict[str, Any] = {"guard": columns.guard or (), "costs": costs_of(columns.costs)}
+    if columns.reward and is_sum(columns.reward):
+        names["parts"] = weights_of(columns.reward)
+    beside = part_columns(names)
+    return {**timed, **({"parts": beside} if beside else {})}
+
+
 def _completed(files: list[str], columns: ProposedColumns, ask: bool) -> bool:
     """Fill in the columns that were not named; whether the states are features."""
     given = {role.name: getattr(columns, role.name) for role in ROLES}
+    given |= _outcomes(columns)
     if all(given[role.name] for role in ROLES if role.required):
         return len(given["state"]) > 1
     written = {
@@ -151,7 +166,7 @@ def _completed(files: list[str], columns: ProposedColumns, ask: bool) -> bool:
     assumed = []
     for role in ROLES:
         value = proposal.columns.get(role.name)
-        if value is None or given[role.name]:
+        if value is None or given.get(role.name):
             continue
         several = [value] if isinstance(value, str) and role.several else value
         setattr(columns, role.name, several)

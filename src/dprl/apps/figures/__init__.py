@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dprl.apps.figures.drawn import rule_tree as rule_tree
     from dprl.apps.figures.drawn import sensitivity as sensitivity
     from dprl.apps.figures.drawn import sweep as sweep
+    from dprl.apps.figures.drawn import tradeoff as tradeoff
     from dprl.apps.figures.drawn import value_by_size as value_by_size
 
 __getattr__, __dir__, __all__ = attach(__name__)

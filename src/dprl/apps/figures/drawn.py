@@ -16,6 +16,7 @@ from dprl._core import plot
 from dprl._core.checks import check_whole
 from dprl._core.table import Table, first_few, many, to_json_value
 from dprl.errors import ParameterError
+from dprl.evaluation._budget import Budget
 from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._sensitivity import Sensitivity
 from dprl.evaluation._sweep import Sweep
@@ -662,6 +663,53 @@ def _curves(table: Table, log: Log) -> Any:
         axis.set_xlabel(str(log.columns["survival"][0]))
         axis.set_ylabel("risk" if log.columns["target"] == "risk" else "event-free")
         axis.legend()
+    return figure
+
+
+def tradeoff(paid: Budget) -> Figure:
+    """What each further change spends and gains, in the order in which a budget pays for them.
+
+    Args:
+        paid: The result of `dprl.evaluation.budget`.
+
+    Returns:
+        A figure with one row per change that gains: where, suggested, spent and gained by all so
+        far, per episode, and kept; the first is usual practice.
+
+    Example:
+        >>> import dprl
+        >>> from dprl.evaluation import budget
+        >>> train, test = dprl.envs.care_pathway().sample(2000, seed=0).split(0.5, seed=0)
+        >>> policy = dprl.DPRLDiscrete(n_min=50, gamma=1.0).fit(train)
+        >>> dprl.figures.tradeoff(budget(policy, test, most=0.3, costs={"antibiotics": 1}))
+        <Figure: tradeoff, 3 rows>
+    """
+    rows = [{"where": "", "suggested": "usual practice", "spent": paid.usual, "gained": 0.0,
+             "kept": True}]  # fmt: skip
+    for row in paid.rows:
+        if paid.outcome.shown(row["gain"]) > 0:
+            so_far = {"spent": rows[-1]["spent"] + row["spent"],
+                      "gained": rows[-1]["gained"] + row["gain"]}  # fmt: skip
+            rows.append({**{k: row[k] for k in ("where", "suggested", "kept")}, **so_far})
+    table = Table({name: [row[name] for row in rows] for name in rows[0]})
+    words = "What all changes so far spend and gain per episode; filled ones are within the budget."
+    return Figure("tradeoff", table, words, lambda: _tradeoff(rows, paid))
+
+
+def _tradeoff(rows: Sequence[dict[str, Any]], paid: Budget) -> Any:
+    with plot.look():
+        figure, axes = plot.grid(1, 1, 5.5, 3.6)
+        axis = axes.flat[0]
+        spent, gained = ([row[name] for row in rows] for name in ("spent", "gained"))
+        axis.plot(spent, gained, color=BLUE, linewidth=1)
+        face = [BLUE if row["kept"] else "white" for row in rows]
+        axis.scatter(spent, gained, color=face, edgecolor=BLUE, zorder=3)
+        axis.axvline(paid.most, color=GREY, linestyle=":")
+        for row in rows[1:]:
+            axis.annotate(f"{row['where']}: {row['suggested']}", (row["spent"], row["gained"]),
+                          fontsize=7.5, xytext=(3, -9), textcoords="offset points")  # fmt: skip
+        axis.set_xlabel("spent per episode")
+        axis.set_ylabel(f"gained per episode{paid.outcome.measured}")
     return figure
 
 

@@ -60,7 +60,8 @@ def announce(findings: Sequence[Finding], stacklevel: int) -> None:
         if finding.rule in ("spellings", "numbers_twice"):  # not merged, but never silently
             words = f"{finding.what} First: {finding.where}."
             warnings.warn(words, LabelWarning, stacklevel=stacklevel)
-        if finding.rule == "lost_outcomes" and finding.level == "warning":
+        told = ("lost_outcomes", "beyond_follow_up")
+        if finding.rule in told and finding.level == "warning":
             warnings.warn(f"{finding.what} {finding.do}", CutWarning, stacklevel=stacklevel)
         if finding.rule == "many_actions" and "numbers" in finding.what:  # doses, most likely
             warnings.warn(f"{finding.what} {finding.do}", LabelWarning, stacklevel=stacklevel)

@@ -77,3 +77,15 @@ def test_on_several_rows_the_outcome_of_last_rows_is_completed():
     before[last] = False
     assert not log.reward[before].any()
     assert log.columns["unseen"]["rows"] == int(frame["score"].isna().sum())
+
+
+def test_the_parts_of_a_sum_are_completed_with_it():
+    frame = made(600).assign(harm=1.0)
+    frame["s"] = np.where(frame["x"] > 0, "well", "ill")
+    asked = {**COLUMNS, "state": "s", "reward": "score - 2*harm"}
+    log = dprl.from_frame(frame, missing={"score - 2*harm": "weights"}, **asked)
+    parts = log.more["of score"] - 2 * log.more["of harm"]
+    assert np.allclose(log.reward, parts)
+    facts = log.columns["unseen"]
+    assert facts["column"].startswith("s=")
+    assert abs(facts["after"]) < 0.1 < abs(facts["before"])

@@ -43,6 +43,8 @@ ENOUGH: Final = 60
 """Events, or rows of the rarer kind, from which on boosted trees are tried."""
 MANY: Final = 0.05
 """With a larger share of outcomes unseen, a warning is given."""
+MOST: Final = 50
+"""Labels of a column that are compared at most."""
 COLUMNS: Final = 200
 """Columns up to which features are multiplied by actions."""
 
@@ -204,26 +206,42 @@ def completed(log: Log) -> Log:
     last[log.starts[1:] - 1] = True
     if not (~seen & ~last).any():  # outcomes stand at the end, and what is before them is known
         might = last
-    pi, mean = np.ones(log.n_steps), log.reward.copy()
+    known, pi = seen & might, np.ones(log.n_steps)
     chances = cross_fitted("chance", x.at(might), seen[might].astype(float), fold[might], x)
-    known = seen & might
-    means = cross_fitted("mean", x.at(known), log.reward[known], fold[known], x)
-    for k in range(int(fold.max()) + 1):
-        own = (fold == k) & might
-        pi[own], mean[own] = chances[k][own], means[min(k, len(means) - 1)][own]
+    for k, chance in enumerate(chances):
+        pi[(fold == k) & might] = chance[(fold == k) & might]
     weight = np.where(seen, 1 / np.maximum(pi, SMALLEST), 0.0)
-    reward = mean + weight * (log.reward - mean)
+
+    def whole(values: Floats) -> Floats:
+        """float64 (N,), a column that was measured on the rows seen, completed on those open."""
+        result = np.where(seen, values, 0.0)
+        means = cross_fitted("mean", x.at(known), values[known], fold[known], x)
+        for k, mean in enumerate(means):
+            own = ((fold == k) if k < len(means) - 1 else (fold >= k)) & might
+            result[own] = mean[own] + weight[own] * (result[own] - mean[own])
+        return result
+
+    more = {
+        name: whole(values)
+        if np.isnan(values).any() and not np.isnan(values[seen]).any()
+        else values
+        for name, values in log.more.items()
+    }
     facts = {"rows": int((~seen).sum()), **_apart(log, might, seen, weight)}
-    return replace(log, reward=reward, columns={**log.columns, "unseen": facts})
+    columns = {**log.columns, "unseen": facts}
+    return replace(log, reward=whole(log.reward), more=more, columns=columns)
 
 
 def _apart(log: Log, might: Bools, seen: Bools, weight: Floats) -> dict[str, Any]:
     """The column in which those measured differ most from all, before and after weighting."""
     found = [("", 0.0, 0.0)]
     levels, w = log.levels or (None,) * len(log.feature_names), weight[might]
-    for j, (name, labels) in enumerate(zip(log.feature_names, levels, strict=True)):
-        values = np.asarray(log.features)[might, j]
-        for code, label in enumerate(labels or ("",)):
+    columns = list(zip(log.feature_names, levels, np.transpose(log.features), strict=True)) if (
+        log.features is not None
+    ) else [(str(log.columns.get("state", "state")), log.states, log.codes())]  # fmt: skip
+    for name, labels, column in columns:
+        values = column[might]
+        for code, label in enumerate((labels or ("",))[:MOST]):
             x = (values == code) * 1.0 if labels else np.where(np.isnan(values), 0.0, values)
             middle, spread = x.mean(), float(x.std()) or 1.0
             before = float((x[seen[might]].mean() - middle) / spread)

@@ -70,3 +70,25 @@ def test_the_frozen_lake_has_its_known_value():
     assert lake.sample(30, seed=0).n_actions == 4
     with pytest.raises(dprl.ParameterError, match="carries no table of transitions"):
         from_gym(gymnasium.make("CartPole-v1"), gamma=0.99)
+
+
+def test_published_values_are_reproduced():
+    maze, river = dprl.envs.maze(), dprl.envs.river()
+    assert maze.value() == pytest.approx(0.40225, abs=5e-6)
+    assert maze.start @ maze.optimal[0] == pytest.approx(0.59774, abs=5e-6)
+    assert river.value() == pytest.approx(29.75, abs=5e-3)
+    assert river.start @ river.optimal[0] == pytest.approx(43.08, abs=5e-3)
+    assert river.sample(1, seed=0).n_steps == 1_000
+
+
+def test_random_problems_can_be_graded_and_end_by_action():
+    graded = [random_mdp(3, practice=eta) for eta in (0.1, 0.5, 0.9)]
+    best = graded[0].start @ graded[0].optimal[0]
+    uniform = graded[0].value(np.full((30, 4), 0.25))
+    shares = [(one.value() - uniform) / (best - uniform) for one in graded]
+    assert shares == pytest.approx([0.1, 0.5, 0.9], abs=1e-6)
+    assert (graded[1].P != random_mdp(3).P).nnz == 0
+    ending = 1 - random_mdp(3, endings=True).P.sum(axis=1)
+    assert ending.min() < 0.02
+    assert 0.17 < ending.max() <= 0.2
+    assert random_mdp(3, states=8, actions=3).R.shape == (8, 3)

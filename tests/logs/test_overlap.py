@@ -299,10 +299,11 @@ def test_one_number_in_two_forms_is_said_of_every_column_and_when_read(tmp_path)
     pl.DataFrame({"id": [1, 2], "s": ["1", "2"], **more}).write_parquet(tmp_path / "a.parquet")
     other = pl.DataFrame({"id": ["1.0", "3.0"], "s": ["1.0", "2"], **more})
     other.write_parquet(tmp_path / "b.parquet")
-    with pytest.warns(dprl.LabelWarning, match="'id' has 1 label and 's' has 1 label that are"):
-        dprl.read(
-            sorted(tmp_path.glob("*.parquet")), episode="id", state="s", action="a", reward="r"
-        )
+    for reader in (dprl.read, dprl.scan):  # in parts, too, where episodes are not held
+        with pytest.warns(dprl.LabelWarning, match="'id' has 1 label and 's' has 1 label that are"):
+            reader(
+                sorted(tmp_path.glob("*.parquet")), episode="id", state="s", action="a", reward="r"
+            )
 
 
 def test_a_split_that_divides_patients_is_refused(tmp_path, run):

@@ -12,6 +12,7 @@ from dprl.envs.forest import forest
 from dprl.envs.gridworld import open_grid, rooms, small_grid, soft
 from dprl.envs.icu_sepsis import icu_sepsis
 from dprl.envs.point_mass import PointMass
+from dprl.envs.published import maze, river
 from dprl.envs.random_mdp import random_mdp
 from dprl.envs.risky_arms import risky_arms
 from dprl.planning.finite_mdp import FiniteMDP
@@ -27,9 +28,11 @@ __all__ = [
     "from_arrays",
     "from_gym",
     "icu_sepsis",
+    "maze",
     "open_grid",
     "random_mdp",
     "risky_arms",
+    "river",
     "rooms",
     "small_grid",
     "soft",

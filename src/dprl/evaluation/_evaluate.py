@@ -249,8 +249,8 @@ def evaluated(
         for end in (key for key in row if key.endswith(("_low", "_high"))):
             off = widened(facts) * (1 if end.endswith("_high") else -1)
             row[end] = np.nan if bare or np.isnan(row[end]) else row[end] + off
+    lead = headline(model is not None, treated.n_steps > treated.n_episodes)
     if model is not None:
-        lead = headline(True, treated.n_steps > treated.n_episodes)
         _reach(estimates, lead, [name for name, one in asked.items() if not one.values])
     if Survival.of(log.columns) is not None:
         _stay_inside([*estimates.values(), usual_practice], facts["lowest"], facts["highest"])
@@ -261,9 +261,11 @@ def evaluated(
     wary += no_spread(alone and (alone[0], log.outcome.shown(alone[1])), level)
     groups = None
     if columns:
+        wider = 1.0 if again is None else longer(*(x.gain(lead) for x in (drawn, again)))
         groups = subgroups(
             columns, treated, weighted, changed, apart, never, model=model is not None,
             level=float(level), draws=draws, seed=seed,
+            wider=wider if np.isfinite(estimates[lead]["difference_low"]) else np.nan,
         )  # fmt: skip
     wary += [] if groups is None else groups.warnings()
     wary += [] if balanced is None else balanced.warnings()

@@ -18,7 +18,7 @@ from dprl._core import __version__, plot
 from dprl._core.archive import Archive, Arrays
 from dprl._core.arrays import Floats
 from dprl._core.optional import Registry
-from dprl._core.table import first_few, to_json_value
+from dprl._core.table import Table, first_few, to_json_value
 from dprl._core.words import argument, option, worded
 from dprl.errors import ParameterError, PolicyError
 from dprl.logs.called import Called
@@ -31,7 +31,16 @@ from dprl.logs.reading.tables import write_rows
 from dprl.logs.reading.text import check_labels
 from dprl.logs.source import stage
 from dprl.policies.certificate import Certificate
-from dprl.policies.explain import Luck, conditions_of, luck_words, wrong_luck
+from dprl.policies.explain import (
+    Explanation,
+    Luck,
+    conditions_of,
+    explain_without_evidence,
+    luck_words,
+    no_record,
+    wrong_luck,
+)
+from dprl.policies.spaces import single_state
 
 if TYPE_CHECKING:
     from dprl.logs.censoring import Near
@@ -192,6 +201,7 @@ class Answering:
     """What follows from `at` and `space`, for all policies of dprl."""
 
     if TYPE_CHECKING:  # a kind of policy says how
+        parameters: Any
 
         @property
         def space(self) -> Space:
@@ -201,6 +211,10 @@ class Answering:
         def at(self, states: Any) -> Decisions:
             """What it answers at these states."""
             ...
+
+    @property
+    def _learner(self) -> str:
+        return str(self.parameters.get("learner", "another learner"))
 
     def act(self, states: Any) -> Any:
         """The action for each state, what to avoid there, or DEFER; states as in `at`.
@@ -266,6 +280,56 @@ class Answering:
             True
         """
         return None
+
+
+class Unrecorded(Answering):
+    """What policies share that keep no record of usual practice: they say what they do, no more."""
+
+    def explain(self, state: Any, *, cases: bool = False) -> Explanation:
+        """What it does at one state; there is no evidence to explain it by.
+
+        Args:
+            state: One state, as `at` takes them.
+            cases: Has no effect, because this policy keeps no episode labels. Default False.
+
+        Returns:
+            The answer, and whose it is.
+
+        Raises:
+            PolicyError: More than one state is given, or a model's answer cannot be used.
+
+        Example:
+            >>> import dprl
+            >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
+            >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
+            >>> policy.explain(["ill"]).suggested
+            'drug'
+        """
+        rows = single_state(self.space, state)
+        words = self.space.words(rows[0])
+        return explain_without_evidence(self.at(rows), 0, words, self._learner)
+
+    def changes(self, *, cases: bool = False) -> Table:
+        """Refused: it does not know what is usually done.
+
+        Args:
+            cases: Has no effect. Default False.
+
+        Returns:
+            Nothing: it always raises.
+
+        Raises:
+            PolicyError: Always.
+
+        Example:
+            >>> import dprl
+            >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
+            >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
+            >>> policy.changes()  # doctest: +IGNORE_EXCEPTION_DETAIL
+            Traceback (most recent call last):
+            dprl.errors.PolicyError: ...
+        """
+        raise no_record(self._learner)
 
 
 @dataclass(frozen=True, eq=False)
@@ -488,10 +552,6 @@ class PolicyFields(Answering):
             '2 changes'
         """
         return f"{self}\n\n{changes}"
-
-    @property
-    def _learner(self) -> str:
-        return str(self.parameters.get("learner", "another learner"))
 
     def details(self) -> str:
         """Everything that it says of itself, as text.

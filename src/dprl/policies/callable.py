@@ -16,21 +16,19 @@ from typing import Any, ClassVar, Literal, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.table import Table
 from dprl._core.words import either, worded
 from dprl.errors import PolicyError
 from dprl.logs.log import DEFERRAL, Facts, Label, Log
-from dprl.policies.base import Answering, origin_of_training
-from dprl.policies.explain import Explanation, explain_without_evidence, no_record
+from dprl.policies.base import Unrecorded, origin_of_training
 from dprl.policies.protocol import DEFER, Decisions, Terms, pi_of
-from dprl.policies.spaces import FeatureSpace, OpenSpace, single_state
+from dprl.policies.spaces import FeatureSpace, OpenSpace
 
 AGAIN = 64
 """States asked about twice."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CallablePolicy(Answering):
+class CallablePolicy(Unrecorded):
     """A policy that asks `model.predict(states)`, or `model(states)`; it lives in memory only.
 
     Where states are features the model gets float64 (k, d) (a dataframe with their names, in its
@@ -244,52 +242,6 @@ class CallablePolicy(Answering):
             labels,
             "Pass answers='labels' if it predicts them.",
         )
-
-    def explain(self, state: Any, *, cases: bool = False) -> Explanation:
-        """What the model names at one state; there is no evidence to explain it by.
-
-        Args:
-            state: One state, as the model takes it.
-            cases: Has no effect, because this policy keeps no episode labels. Default False.
-
-        Returns:
-            The answer, and whose it is.
-
-        Raises:
-            PolicyError: More than one state is given, or the model's answer cannot be used.
-
-        Example:
-            >>> import dprl
-            >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
-            >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
-            >>> policy.explain(["ill"]).suggested
-            'drug'
-        """
-        rows = single_state(self.space, state)
-        name = str(self.parameters["learner"])
-        return explain_without_evidence(self.at(rows), 0, self.space.words(rows[0]), name)
-
-    def changes(self, *, cases: bool = False) -> Table:
-        """Refused: it does not know what is usually done.
-
-        Args:
-            cases: Has no effect. Default False.
-
-        Returns:
-            Nothing: it always raises.
-
-        Raises:
-            PolicyError: Always.
-
-        Example:
-            >>> import dprl
-            >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
-            >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
-            >>> policy.changes()  # doctest: +IGNORE_EXCEPTION_DETAIL
-            Traceback (most recent call last):
-            dprl.errors.PolicyError: ...
-        """
-        raise no_record(str(self.parameters["learner"]))
 
     def save(self, path: str | os.PathLike[str]) -> NoReturn:
         """Refused: a policy file holds no code, and the model is code.

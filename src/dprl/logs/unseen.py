@@ -181,19 +181,19 @@ def cross_fitted(
 
 # --- Outcomes that nobody measured
 
-SEEN: Final = "seen"
-"""The column of a log (`Log.more`) that says where the reward was measured."""
+SEEN: Final = "measured"
+"""The column of a log (`Log.more`) that has rewards as they were measured, NaN where not."""
 
 
 def completed(log: Log) -> Log:
-    """The log in which a reward that was not measured is completed; `log.more` says where.
+    """The log in which rewards that were not measured are completed.
 
     Args:
-        log: A log whose missing rewards are 0, and whose column `SEEN` is 0 there.
+        log: A log whose missing rewards are 0, and whose column `SEEN` is NaN there.
     """
-    seen = log.more[SEEN] > 0
+    seen = ~np.isnan(log.more[SEEN])
     if seen.all():
-        return log
+        return replace(log, more={k: v for k, v in log.more.items() if k != SEEN})
     if not seen.any() or len(log.groups) < 2:
         raise LogError(
             "the reward is missing on every row, or there is one group alone: nothing tells what "
@@ -211,25 +211,13 @@ def completed(log: Log) -> Log:
     for k, chance in enumerate(chances):
         pi[(fold == k) & might] = chance[(fold == k) & might]
     weight = np.where(seen, 1 / np.maximum(pi, SMALLEST), 0.0)
-
-    def whole(values: Floats) -> Floats:
-        """float64 (N,), a column that was measured on the rows seen, completed on those open."""
-        result = np.where(seen, values, 0.0)
-        means = cross_fitted("mean", x.at(known), values[known], fold[known], x)
-        for k, mean in enumerate(means):
-            own = ((fold == k) if k < len(means) - 1 else (fold >= k)) & might
-            result[own] = mean[own] + weight[own] * (result[own] - mean[own])
-        return result
-
-    more = {
-        name: whole(values)
-        if np.isnan(values).any() and not np.isnan(values[seen]).any()
-        else values
-        for name, values in log.more.items()
-    }
+    means = cross_fitted("mean", x.at(known), log.reward[known], fold[known], x)
+    reward = log.reward.copy()
+    for k, mean in enumerate(means):
+        own = ((fold == k) if k < len(means) - 1 else (fold >= k)) & might
+        reward[own] = mean[own] + weight[own] * (reward[own] - mean[own])
     facts = {"rows": int((~seen).sum()), **_apart(log, might, seen, weight)}
-    columns = {**log.columns, "unseen": facts}
-    return replace(log, reward=whole(log.reward), more=more, columns=columns)
+    return replace(log, reward=reward, columns={**log.columns, "unseen": facts})
 
 
 def _apart(log: Log, might: Bools, seen: Bools, weight: Floats) -> dict[str, Any]:
@@ -253,9 +241,9 @@ def _apart(log: Log, might: Bools, seen: Bools, weight: Floats) -> dict[str, Any
 
 def weights_finding(log: Log) -> Finding | None:
     """How many outcomes were not measured, by action, and what is done about it."""
-    if SEEN not in log.more or not (log.more[SEEN] == 0).any():
+    if SEEN not in log.more:
         return None
-    gone, n = log.more[SEEN] == 0, np.bincount(log.action, minlength=log.n_actions)
+    gone, n = np.isnan(log.more[SEEN]), np.bincount(log.action, minlength=log.n_actions)
     by_arm = np.bincount(log.action[gone], minlength=log.n_actions)
     facts = log.columns.get("unseen", {})
     apart = (

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ ETA = 0.05
 """The least share of takers in a place of which anything is claimed."""
 RARER = 4.0
 """An action that is rare everywhere may be so many times rarer in a place, and no more."""
+SURE = 0.99
+"""How sure the border of a region of which nothing is claimed is not further out."""
 CHANCE = 0.5
 """One less the confidence of the upper end of the share of takers."""
 EXPECTED = 10.0
@@ -49,6 +52,8 @@ CUTS = 63
 ZOOMS = 3
 TURNS = (0.0, 0.6, 1.7)
 """What a weight is multiplied with to see whether that fits better."""
+FEW = 3
+"""The most columns of a sum that is tried without asking whether it tells most."""
 TERMS, SMALL = 6, 0.25
 """The most features of a sum, and the least weight beside the largest, per standard deviation."""
 REGIONS = 4
@@ -141,9 +146,11 @@ def without(Z: Floats, sums: Ints, taken: Bools, share: float, seed: int) -> lis
         z, took = Z[rows], taken[rows]
         regions = [
             _settled(z, took, share, region)
-            for tried in (sums, sums[:0])
-            for region in _grown(z, tried, took, share)
-        ]
+            for region in (
+                *_grown(z, sums, took, share), *_grown(z, sums[:0], took, share),
+                *_ends(z, sums, took, share),
+            )
+        ]  # fmt: skip
         if not regions:
             break
         apart = [inside(region, z) for region in regions]
@@ -191,32 +198,14 @@ def _settled(Z: Floats, taken: Bools, share: float, region: tuple[Side, ...]) ->
     Moving a side outwards is likelier to be right by log((1 - η) / (1 - q)) for every step without
     the action that comes in, and by log(η / q) for every taker, with q the share of takers outside.
     """
-    eta = min(ETA, share / RARER)
-
-    def moved(side: Side, within: Bools, q: float) -> tuple[float, Side]:
-        """The side where it fits best, and how likely it is."""
-        total = side.of(Z[within]) * (1 if side.above else -1)
-        order = np.argsort(-total, kind="stable")
-        n, k = np.arange(1, len(total) + 1), np.cumsum(taken[within][order], dtype=np.int64)
-        likelier = np.log((1 - eta) / (1 - q)) * (n - k) + np.log(eta / q) * k
-        fine = np.append(np.diff(total[order]) < 0, False) & _few(k, n, share)
-        if not fine.any():
-            return -np.inf, side
-        best = int(np.argmax(np.where(fine, likelier, -np.inf)))
-        at, beyond = float(total[order][best]), float(total[order][best + 1])
-        at = roundest(beyond, at) if side.above else roundest(-at, -beyond)
-        return float(likelier[best]), Side(side.terms, at, side.above)
-
     for side in region:
         rest = tuple(other for other in region if other is not side)
         within = inside(rest, Z)
         if hardly(int(taken[within].sum()), int(within.sum()), share):
             region = rest
             continue
-        outside = within & ~side.holds(Z)
-        q = float(taken[outside].mean()) if outside.any() else share
-        q = min(max(q, 2 * eta), 1 - eta)
-        best, new = moved(side, within, q)
+        q = _beyond(side, within, Z, taken, share)
+        best, new = _moved(side, Z[within], taken[within], q, share)
         for turned in range(2 * len(side.terms) if len(side.terms) > 1 else 0):
             t = turned % len(side.terms)
             for times in TURNS:
@@ -224,7 +213,8 @@ def _settled(Z: Floats, taken: Bools, share: float, region: tuple[Side, ...]) ->
                     (j, float(f"{w * times:.2g}") if i == t else w)
                     for i, (j, w) in enumerate(new.terms)
                 )
-                likely, other = moved(Side(terms, new.value, new.above), within, q)
+                turn = Side(terms, new.value, new.above)
+                likely, other = _moved(turn, Z[within], taken[within], q, share)
                 best, new = (likely, other) if likely > best else (best, new)
         terms = tuple((j, w) for j, w in new.terms if w)
         if len(terms) == 1:
@@ -234,6 +224,84 @@ def _settled(Z: Floats, taken: Bools, share: float, region: tuple[Side, ...]) ->
             new = Side(terms, new.value, new.above)
         region = (*rest, new)
     return region
+
+
+def _beyond(side: Side, within: Bools, Z: Floats, taken: Bools, share: float) -> float:
+    """The share of takers among the rows within that are not on this side."""
+    eta, outside = min(ETA, share / RARER), within & ~side.holds(Z)
+    q = float(taken[outside].mean()) if outside.any() else share
+    return min(max(q, 2 * eta), 1 - eta)
+
+
+def _moved(
+    side: Side, Z: Floats, taken: Bools, q: float, share: float, less: float = 0.0
+) -> tuple[float, Side]:
+    """The side where it fits best, and how likely it is; with `less` as far out as that allows."""
+    eta = min(ETA, share / RARER)
+    total = side.of(Z) * (1 if side.above else -1)
+    order = np.argsort(-total, kind="stable")
+    n, k = np.arange(1, len(total) + 1), np.cumsum(taken[order], dtype=np.int64)
+    likelier = np.log((1 - eta) / (1 - q)) * (n - k) + np.log(eta / q) * k
+    apart = np.append(np.diff(total[order]) < 0, False)
+    fine = apart & _few(k, n, share)
+    if not fine.any():
+        return -np.inf, side
+    best = int(np.argmax(np.where(fine, likelier, -np.inf)))
+    if less:
+        best = int(np.flatnonzero(apart & (likelier >= likelier[best] - less))[-1])
+    at, beyond = float(total[order][best]), float(total[order][best + 1])
+    at = roundest(beyond, at) if side.above else roundest(-at, -beyond)
+    return float(likelier[best]), Side(side.terms, at, side.above)
+
+
+def wider(
+    region: tuple[Side, ...], Z: Floats, taken: Bools, share: float
+) -> tuple[Side, ...]:
+    """A region with each of its sides as far out as may be.
+
+    Where a border is, is known up to chance: it may as well be anywhere where its likelihood is not
+    less than the best by half the `SURE` quantile of chi-square, with a degree of freedom for each
+    term and one for the number. Whoever must not be in the region is sure to be left out of the
+    outermost.
+
+    Args:
+        region: A region that `without` found in these rows.
+        Z: float64 (n, p), columns without gaps.
+        taken: bool (n,), who took the action.
+        share: The share of takers in the whole log.
+    """
+    from scipy.special import chdtri
+
+    out: list[Side] = []
+    for side in region:
+        within = inside(tuple(other for other in region if other is not side), Z)
+        less = float(chdtri(len(side.terms) + 1, 1 - SURE)) / 2
+        q = _beyond(side, within, Z, taken, share)
+        moved = _moved(side, Z[within], taken[within], q, share, less)[1]
+        out.append(moved if (moved.value < side.value) == side.above else side)
+    return tuple(out)
+
+
+def _ends(Z: Floats, sums: Ints, taken: Bools, share: float) -> Iterator[tuple[Side, ...]]:
+    """The end of a sum of few columns, all of the same weight, that hardly any takers are in.
+
+    A tree cuts where that tells most, which is not where a small region is. So the sums of `FEW`
+    of the columns that go with who took the action are looked at, whether or not they tell most.
+    """
+    own = np.asarray([j for j in sums if np.ptp(Z[:, j]) > 0], np.int64)
+    spread, q = Z[:, own].std(axis=0), min(max(share, 2 * min(ETA, share / RARER)), 0.95)
+    related = (taken - taken.mean()) @ (Z[:, own] - Z[:, own].mean(axis=0)) / spread
+    own = own[order := np.argsort(-np.abs(related), kind="stable")[:TERMS]]
+    weight = -np.sign(related[order]) / spread[order]
+    found = []
+    for size in range(1, FEW + 1):
+        for some in combinations(range(len(own)), size):
+            terms = tuple((int(own[i]), float(f"{weight[i] / weight[some[0]]:.2g}")) for i in some)
+            side = Side(terms, 0.0, bool(weight[some[0]] > 0))
+            found.append(_moved(side, Z, taken, q, share))
+    likely, best = max(found, key=lambda one: one[0], default=(-np.inf, None))
+    if best is not None and np.isfinite(likely):
+        yield (best,)
 
 
 def _grown(Z: Floats, sums: Ints, taken: Bools, share: float) -> Iterator[tuple[Side, ...]]:

@@ -26,7 +26,7 @@ from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.inference import GAMMAS, cluster_parts, max_t, threshold, worst_case
 from dprl.evidence.excursions import credit
 from dprl.evidence.nuisances import OVERLAP
-from dprl.evidence.support import GONE, NUMBER, Side, columns, without
+from dprl.evidence.support import GONE, NUMBER, Side, columns, wider, without
 from dprl.learners.rules.whole import Judged, Steps, folds_of
 from dprl.logs.log import Label, Log, deal
 from dprl.planning.tree import Bins, best_tree, leaves
@@ -85,7 +85,7 @@ def bare_regions(log: Log, seed: int) -> tuple[tuple[Region, ...], ...]:
             found.append(found[0])
             continue
         found.append(tuple(
-            tuple(_asked(log, side, of, middle) for side in region)
+            tuple(_asked(log, side, of, middle) for side in wider(region, Z, taken, taken.mean()))
             for taken in (took, ~took)
             for region in without(Z, sums, taken, float(taken.mean()), seed)
         ))  # fmt: skip
@@ -602,8 +602,8 @@ class Claims:
     Attributes:
         tested: All proposals as rules, with what is on record about them; most per decision first.
         issued: Those that are issued, in the same order.
-        worth: The lower end of what following the issued rules at every step brings an episode over
-            usual practice; divisions are compared by it. 0 for no rules.
+        worth: What following the issued rules at every step brings an episode over usual practice,
+            less a standard error; divisions are compared by it. 0 for no rules.
         whole: What following the issued rules at every step (or, where none is issued, those that
             passed their own tests, or all) brings an episode over usual practice: gain, low and
             high; "exact", whether that supposes nothing of what follows; "sound", whether it could
@@ -703,7 +703,7 @@ def certify(
     if one_of:
         shown = int(np.argmax(test.t[one : one + len(claims)]))
     if fine:
-        shown = max(fine, key=lambda i: test.low[first + i])
+        shown = max(fine, key=lambda i: test.mean[first + i] - KAPPA * test.se[first + i])
     found, spoken = wholes[shown][0], [k for u in sets[shown] for k in claims[u]]
     ends = [float(x[first + shown]) - margin for x in (test.mean, test.low, test.high)]
     facts_of_whole = {
@@ -718,7 +718,7 @@ def certify(
     return Claims(
         [rules[k] for k in order],
         [rules[k] for k in order if fine and k in spoken],
-        ends[1] if fine else 0.0,
+        ends[0] - KAPPA * float(test.se[first + shown]) if fine else 0.0,
         facts_of_whole,
         sum(len(own) for u, own in enumerate(claims) if passed[u] and (not one_of or u == shown)),
     )

@@ -146,11 +146,9 @@ def without(Z: Floats, sums: Ints, taken: Bools, share: float, seed: int) -> lis
         z, took = Z[rows], taken[rows]
         regions = [
             _settled(z, took, share, region)
-            for region in (
-                *_grown(z, sums, took, share), *_grown(z, sums[:0], took, share),
-                *_ends(z, sums, took, share),
-            )
-        ]  # fmt: skip
+            for tried in (sums, sums[:0])
+            for region in _grown(z, tried, took, share)
+        ] or [_settled(z, took, share, region) for region in _ends(z, sums, took, share)]
         if not regions:
             break
         apart = [inside(region, z) for region in regions]
@@ -177,8 +175,10 @@ def hardly(took: int, steps: int, share: float) -> bool:
 def _few(took: Ints, steps: Ints, share: float) -> Bools:
     from scipy.special import bdtr
 
-    some = bdtr(took, steps, min(ETA, share / RARER)) > CHANCE
-    return np.asarray(~some & (steps >= LEAST) & (steps * share >= EXPECTED))
+    eta = min(ETA, share / RARER)
+    few = (took <= eta * steps + 1) & (steps >= LEAST) & (steps * share >= EXPECTED)
+    few[few] = bdtr(took[few], steps[few], eta) <= CHANCE
+    return np.asarray(few)
 
 
 def _coded(Z: Floats) -> tuple[Ints, list[Floats]]:
@@ -248,21 +248,21 @@ def _moved(
         return -np.inf, side
     best = int(np.argmax(np.where(fine, likelier, -np.inf)))
     if less:
-        best = int(np.flatnonzero(apart & (likelier >= likelier[best] - less))[-1])
+        told = (1 - q) * np.log((1 - q) / (1 - eta)) + q * np.log(q / eta)
+        near = apart & (n <= n[best] + 2 * less / told) & (likelier >= likelier[best] - less)
+        best = int(np.flatnonzero(near)[-1])
     at, beyond = float(total[order][best]), float(total[order][best + 1])
     at = roundest(beyond, at) if side.above else roundest(-at, -beyond)
     return float(likelier[best]), Side(side.terms, at, side.above)
 
 
-def wider(
-    region: tuple[Side, ...], Z: Floats, taken: Bools, share: float
-) -> tuple[Side, ...]:
+def wider(region: tuple[Side, ...], Z: Floats, taken: Bools, share: float) -> tuple[Side, ...]:
     """A region with each of its sides as far out as may be.
 
     Where a border is, is known up to chance: it may as well be anywhere where its likelihood is not
     less than the best by half the `SURE` quantile of chi-square, with a degree of freedom for each
-    term and one for the number. Whoever must not be in the region is sure to be left out of the
-    outermost.
+    term and one for the number, and not further than twice the rows that tell so much. Where takers
+    are few beyond a border as well, it says nothing of where they begin, and stays.
 
     Args:
         region: A region that `without` found in these rows.
@@ -278,7 +278,8 @@ def wider(
         less = float(chdtri(len(side.terms) + 1, 1 - SURE)) / 2
         q = _beyond(side, within, Z, taken, share)
         moved = _moved(side, Z[within], taken[within], q, share, less)[1]
-        out.append(moved if (moved.value < side.value) == side.above else side)
+        further = (moved.value < side.value) == side.above
+        out.append(moved if further and q > share / 2 else side)
     return tuple(out)
 
 

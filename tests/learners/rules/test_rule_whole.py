@@ -320,3 +320,26 @@ def test_the_error_of_the_whole_is_that_of_the_regression_behind_it():
         assert not judged.exact
         z.append((judged.score.mean() - 0.7**5) / (judged.score.std() / np.sqrt(n)))
     assert np.sqrt(np.mean(np.square(z))) < 1.5
+
+
+def test_rules_that_few_follow_are_not_judged_too_low():
+    """Above 1 the drug is given one time in 14 and brings 1; elsewhere it is not suggested."""
+    z = []
+    for seed in range(6):
+        rng = np.random.default_rng([24, seed])
+        n, steps = 600, 6
+        x = rng.normal(size=(n, steps, 2))
+        drug = rng.random((n, steps)) < 0.07
+        reward = rng.normal(0, 0.5, (n, steps)) + drug * (x[:, :, 0] > 1)
+        log = dprl.from_arrays(
+            episode=np.repeat(np.arange(n), steps), state=x.reshape(-1, 2),
+            action=np.where(drug, "drug", "wait").ravel(), reward=reward.ravel(),
+        )  # fmt: skip
+        above = np.asarray(log.features)[:, 0] > 1
+        V = 0.07 * 0.1587 * (steps - np.tile(np.arange(steps), n)) + 0.07 * (above - 0.1587)
+        work = Steps(log, V, np.full((n * steps, 2), [0.07, 0.93]), 1.0)
+        judged = work.judged(np.where(above, 0, -1), folds_of(n, None, seed))
+        assert not judged.exact
+        z.append((judged.score.mean() - 0.93 * 0.1587 * steps) / judged.score.std() * np.sqrt(n))
+    assert np.sqrt(np.mean(np.square(z))) < 1.6
+    assert abs(np.mean(z)) < 1.2

@@ -498,17 +498,17 @@ def _judged(
 ) -> dict[str, float]:  # fmt: skip
     """What following what each part proposes brings in the other part."""
     log = steps.log
-    score, sound = np.zeros(log.n_episodes), True
+    score, taken = np.zeros(log.n_episodes), True
     for side, own in enumerate(proposals):
         if own:
             fold = folds_of(len(log.groups), sides[side], seed)
             found = steps.judged(suggestions(log, own), fold)
             score = np.where(np.isnan(found.score), score, found.score)
-            sound &= found.sound
+            taken &= found.taken  # a part is too few for more: its error says how sure it is
     gain, error = _by_group(log, score, np.arange(log.n_episodes))
     return {
         "lam": search.lam, "depth": search.depth, "n_min": search.n_min,
-        "gain": gain if sound else -np.inf, "se": float(np.sqrt((error**2).sum())),
+        "gain": gain if taken else -np.inf, "se": float(np.sqrt((error**2).sum())),
     }  # fmt: skip
 
 

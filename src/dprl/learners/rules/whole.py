@@ -20,9 +20,9 @@ come from other groups than the one that is scored.
   features, the step, what is suggested, and *how often the suggested actions were taken before*, so
   that harm which adds up is seen although the features do not tell it. (Without 1/b̂, and without
   what is suggested in φ, the few who follow where hardly anybody does have no voice: on 72 steps
-  of simulated intensive care such estimates were up to 14 of their errors too low.) D is kept inside
-  the returns that there were. Where suggestions are such that hardly anybody takes them, or A says
-  nothing (its symmetric part is far from positive), the whole cannot be judged.
+  of simulated intensive care such estimates were up to 14 of their errors too low.) D is kept
+  inside the returns that there were. Where suggestions are such that hardly anybody takes them, or
+  A says nothing (its symmetric part is far from positive), the whole cannot be judged.
 
 The scores are averaged over groups; their error by groups includes that of θ and ν to first order.
 """
@@ -73,12 +73,14 @@ class Judged:
         exact: Whether weights alone were enough, so that nothing is supposed of what follows.
         effective: Effective number of groups behind the weights.
         sound: Whether the whole can be judged at all.
+        taken: Whether the suggestions are such that somebody takes them.
     """
 
     score: Floats
     exact: bool
     effective: float
     sound: bool
+    taken: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +153,8 @@ class Steps:
         D, w, free = np.zeros((3, log.n_steps))
         G = returns(log, gamma)
         worst, best = G.min() - self.V, G.max() - self.V
-        sound = not speaks.any() or float((b[speaks] < OVERLAP).mean()) <= UNSEEN
+        seen = not speaks.any() or float((b[speaks] < OVERLAP).mean()) <= UNSEEN
+        sound = seen
         for k in (k for k in parts if k >= 0):
             A, r, squares, s0 = (
                 np.asarray(sum(part[i] for other, part in parts.items() if other != k))
@@ -185,8 +188,9 @@ class Steps:
             own = mean + (own - mean) * (max(whole / error, 1.0) if error > 0 else 1.0)
         score[judged] = by_weights if exact else own
         return Judged(
-            score, exact, _effective(last[judged] if exact else total, group), exact or bool(sound)
-        )
+            score, exact, _effective(last[judged] if exact else total, group),
+            exact or bool(sound), exact or seen,
+        )  # fmt: skip
 
 
 def folds_of(groups: int, teach: Bools | None, seed: int) -> Ints:

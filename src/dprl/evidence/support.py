@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,8 @@ TURNS = (0.0, 0.6, 1.7)
 """What a weight is multiplied with to see whether that fits better."""
 FEW = 3
 """The most columns of a sum that is tried without asking whether it tells most."""
+MANY = 8
+"""How many columns are looked at for a group without takers, those that go with who took first."""
 TERMS, SMALL = 6, 0.25
 """The most features of a sum, and the least weight beside the largest, per standard deviation."""
 REGIONS = 4
@@ -165,6 +167,40 @@ def inside(region: tuple[Side, ...], Z: Floats) -> Bools:
     for side in region:
         at &= side.holds(Z)
     return at
+
+
+def largest_empty(Z: Floats, taken: Bools) -> tuple[Bools, float]:
+    """The largest group among whom nobody took an action, of those that a search finds.
+
+    That nobody of few took it does not surprise, and does not say that anybody would be given it:
+    what the action brings there is in no row. The ends of sums of up to `FEW` columns are looked
+    at, all of the same weight per standard deviation, and corners, where all are beyond a number.
+
+    Args:
+        Z: float64 (n, p), columns without gaps.
+        taken: bool (n,), who took the action.
+
+    Returns:
+        bool (n,), the members of the group, and how many groups so large there would be by chance
+        if all were as likely to take it.
+    """
+    best = np.zeros(len(Z), bool)
+    if not taken.any():
+        return ~best, 0.0
+    z = Z[:, np.ptp(Z, axis=0) > 0]
+    z = (z - z.mean(axis=0)) / z.std(axis=0)
+    related = np.abs((taken - taken.mean()) @ z)
+    z = z[:, np.argsort(-related, kind="stable")[:MANY]]
+    looked = 0
+    for size in range(1, FEW + 1):
+        for some in combinations(range(z.shape[1]), size):
+            for signs in product((1.0, -1.0), repeat=size):
+                own = z[:, some] * signs
+                for total in (own.sum(axis=1), own.min(axis=1))[: min(size, 2)]:
+                    at = total > total[taken].max()
+                    looked += 1
+                    best = at if at.sum() > best.sum() else best
+    return best, looked * float((1 - taken.mean()) ** best.sum())
 
 
 def hardly(took: int, steps: int, share: float) -> bool:

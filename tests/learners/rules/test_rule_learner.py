@@ -73,7 +73,7 @@ def test_divisions_share_the_level_and_the_best_is_issued(policy):
     best = max(divisions, key=lambda d: d["worth"])
     assert rules["division"] == best["seed"]
     assert len(policy.rules) == best["certified"] > 0
-    assert best["worth"] == pytest.approx(rules["whole"]["low"])
+    assert rules["whole"]["low"] < best["worth"] < rules["whole"]["gain"]
     one = dprl.Rules(gamma=1.0, splits=1, seed=best["seed"]).fit(ward(0)[0], **QUICK)
     assert one.provenance["rules"]["division"] == best["seed"]
     assert any("3 divisions" in note for note in policy.provenance["notes"])

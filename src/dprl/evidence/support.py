@@ -38,7 +38,7 @@ ETA = 0.05
 """The least share of takers in a place of which anything is claimed."""
 RARER = 4.0
 """An action that is rare everywhere may be so many times rarer in a place, and no more."""
-SURE = 0.99
+SURE = 0.95
 """How sure the border of a region of which nothing is claimed is not further out."""
 CHANCE = 0.5
 """One less the confidence of the upper end of the share of takers."""

@@ -29,10 +29,10 @@ the wrong side. So several are tried, and, with all groups and λ = 1, the same 
 which needs no half that proposes; each has its part δ/(S + 1) of the level, and the one whose whole
 brings most, less a standard error, is issued. By the union bound the chance that some division
 certifies a rule that is none is at most δ, so whichever is taken keeps the claim. That leaves a
-choice free, and "everyone" wins unless a split earns its place: where the same action for everyone is certified,
-rules for some are issued only if, on the half that certified them, following them brings more than
-that by over one standard error. (Rules of two divisions are different statements about different
-regions, so their p-values cannot be averaged.)
+choice free, and "everyone" wins unless a split earns its place: where the same action for everyone
+is certified, rules for some are issued only if, on the half that certified them, following them
+brings more than that by over one standard error. (Rules of two divisions are different statements
+about different regions, so their p-values cannot be averaged.)
 
 The claim is **large-sample**, not proved: with probability about 1 - δ following the issued rules
 at every decision brings more than usual practice, and every rule that is claimed by itself brought

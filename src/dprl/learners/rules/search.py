@@ -723,7 +723,8 @@ def certify(
     if one_of:
         shown = int(np.argmax(test.t[one : one + len(claims)]))
     if fine:
-        shown = max(fine, key=lambda i: test.mean[first + i] - KAPPA * test.se[first + i])
+        ends_of = test.low if one_of else test.mean - KAPPA * test.se
+        shown = max(fine, key=lambda i: ends_of[first + i])
     found, spoken = wholes[shown][0], [k for u in sets[shown] for k in claims[u]]
     ends = [float(x[first + shown]) - margin for x in (mean, test.low, high)]
     facts_of_whole = {

@@ -127,9 +127,9 @@ class Steps:
         b = np.where(speaks, np.where(avoid > 0, 1 - b, b), 1.0)
         follows = ~speaks | ((log.action == named) != (avoid > 0))
         ratio = np.where(follows, 1 / np.maximum(b, FLOOR), 0.0)
-        own = [(suggested == a).astype(np.float64) for a in np.unique(suggested[speaks])]
+        said = [(suggested == a).astype(np.float64) for a in np.unique(suggested[speaks])]
         before = _past(log, np.unique(named[speaks]))
-        past = np.column_stack([np.zeros((log.n_steps, 0)), *before, *own])
+        past = np.column_stack([np.zeros((log.n_steps, 0)), *before, *said])
         phi = np.column_stack((self.columns, _scaled(past)))
         ridge = np.full(phi.shape[1], RIDGE)
         ridge[0], ridge[self.columns.shape[1] :] = 0.0, RIDGE_OF_PAST

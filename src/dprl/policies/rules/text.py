@@ -404,7 +404,7 @@ def _meant(policy: RulePolicy) -> str:
     """Of which decisions anything is claimed; '' where that is not on record."""
     record = policy.provenance.get("rules")
     eta = record.get("eta") if isinstance(record, Mapping) else None
-    if not isinstance(eta, int | float):
+    if not isinstance(record, Mapping) or not isinstance(eta, int | float):
         return ""
     whole = record.get("whole")
     allowed = whole.get("untreated") if isinstance(whole, Mapping) else None

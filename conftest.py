@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     seen: dict[str, int] = {}
     for item in items:
         if isinstance(item, pytest.DoctestItem):
-            if "dprl_studies" in item.path.parts or item.name.startswith("dprl.apps.study.Study"):
+            if "dprl_studies" in item.path.parts or item.name.startswith("dprl.apps.study."):
                 item.add_marker(pytest.mark.slow)
         elif thin := item.get_closest_marker("thin"):
             test = item.nodeid.partition("[")[0]

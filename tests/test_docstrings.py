@@ -19,7 +19,7 @@ import dprl
 PACKAGES = (
     "dprl", "dprl.logs", "dprl.events", "dprl.evidence", "dprl.evidence.neighbors", "dprl.planning", "dprl.envs",
     "dprl.learners", "dprl.baselines", "dprl.policies", "dprl.certificate", "dprl.evaluation",
-    "dprl.stats", "dprl.apps", "dprl.figures", "dprl_studies.harness", "dprl_studies.paper", "dprl.icu",
+    "dprl.stats", "dprl.testing", "dprl.apps", "dprl.figures", "dprl_studies.harness", "dprl_studies.paper", "dprl.icu",
     "dprl.atari",
 )  # fmt: skip
 

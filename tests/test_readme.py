@@ -15,6 +15,9 @@ import pytest
 
 import dprl
 from dprl.apps.cli.main import main
+from dprl.certificate._gate import GATES
+from dprl.evidence.models import NUISANCES
+from dprl.policies.certificate import KINDS
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -109,6 +112,18 @@ def test_blocks_of_the_howto_run(empty):
 
 
 @pytest.mark.slow
+def test_blocks_of_write_your_own_run(empty):
+    registries = GATES, KINDS, NUISANCES
+    before = [dict(registry) for registry in registries]
+    out = run(empty, blocks("docs/own.md"))
+    assert "models weighed" in out
+    assert [len(registry) for registry in registries] == [len(own) + 1 for own in before]
+    for registry, own in zip(registries, before, strict=True):
+        registry.clear()
+        registry.update(own)
+
+
+@pytest.mark.slow
 def test_blocks_of_the_study_of_tables_run(empty):
     chain = [block for block in blocks("docs/howto.md") if of_tables(block)]
     assert [language for language, _ in chain] == ["bash", "python"]
@@ -121,9 +136,7 @@ def test_what_the_readme_shows_is_what_demo_prints(tmp_path):
         [Path(sys.executable).parent / "dprl", "demo", "--folder", tmp_path],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    printed = done.stdout.replace(f" → {tmp_path}/visits.parquet", "").replace(
-        f" → {tmp_path}/policy.dprl", ""
-    )
+    printed = done.stdout.replace(f" → {tmp_path}/visits.parquet", "").replace(f"{tmp_path}/", "")
     shown = re.search(r"\$ make demo\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert shown is not None
     assert printed.strip() == shown.group(1).strip()

@@ -1,8 +1,8 @@
 """The order of the gallery: from a first look to more special questions."""
 
 FIRST = (
-    "trial", "stroke", "icu_rules", "hypotension", "gridworld", "forest", "point_mass", "sweep",
-    "certificate_size", "sensitivity", "sites",
+    "trial", "survival", "budget", "stroke", "icu_rules", "hypotension", "gridworld", "forest",
+    "point_mass", "sweep", "certificate_size", "sensitivity", "sites",
 )  # fmt: skip
 
 

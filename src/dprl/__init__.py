@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from dprl import figures as figures
     from dprl import icu as icu
     from dprl import stats as stats
+    from dprl import testing as testing
     from dprl._core.table import Table as Table
+    from dprl.apps.contest import Contest as Contest
+    from dprl.apps.contest import contest as contest
     from dprl.apps.reports._report import report as report
     from dprl.apps.study import Study as Study
     from dprl.apps.study import study as study
@@ -107,6 +110,7 @@ _OTHER_NAMES = {
     "dprl.figures": "dprl.apps.figures",
     "dprl.icu": "dprl_studies.icu",
     "dprl.stats": "dprl.evaluation.stats",
+    "dprl.testing": "dprl.apps.testing",
 }
 alias(_OTHER_NAMES)
 _OLD_NAMES = {

@@ -114,7 +114,7 @@ class MissingWarning(UserWarning):
 
 
 class StateWarning(UserWarning):
-    """The state does not tell all that matters for what comes next, which a model needs."""
+    """A test refutes that the state tells all that matters for what comes next (models need it)."""
 
 
 class PrecisionWarning(UserWarning):

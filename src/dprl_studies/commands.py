@@ -154,6 +154,70 @@ def reproduce(
     return 1 if skipped else 0
 
 
+@command
+def bench(
+    *,
+    learner: Annotated[
+        str,
+        Parameter(help="A learner of your own, module:Class; its class takes gamma, or nothing."),
+    ] = "",
+    suite: Annotated[
+        Literal["quick", "full"], Parameter(help="quick: a few minutes; full: within two hours.")
+    ] = "quick",
+    rivals: Annotated[
+        list[str] | None,
+        Parameter(help="Only these rivals.", consume_multiple=True, negative=""),
+    ] = None,
+    hindsight: Annotated[
+        bool, Parameter(help="Run other settings of the rivals too.", negative="")
+    ] = False,
+    check: Annotated[
+        bool, Parameter(help="The problems and logs that are kept for checking.", negative="")
+    ] = False,
+    verify: Annotated[
+        Path | None,
+        Parameter(help="Rather run a sample of the rows of this file (Parquet) again."),
+    ] = None,
+    out: Annotated[Path, Parameter(help="A folder; the suite gets one inside it.")] = Path("out"),
+    seed: Annotated[Whole, Parameter(help="Seed of problems and logs.")] = 0,
+    minutes: Annotated[
+        float | None, Parameter(help="Begin no task after this time; a later run continues.")
+    ] = None,
+    workers: Annotated[
+        MaybeWhole, Parameter(help="Number of processes; by default one per core.")
+    ] = None,
+    cluster: Cluster = None,
+    json: Json = False,
+) -> int:
+    """Compare learners on a suite of problems whose true values are known.
+
+    Writes rows, a table, a figure and a page. A run that was stopped continues where it was; the
+    values in the rows do not depend on the number of workers.
+
+    Example: `dprl bench --learner my_package.best:BestMean --suite quick`
+    """
+    from dprl_studies import bench as suite_of
+
+    if verify is not None:
+        wrong = suite_of.verify(verify, seed=seed)
+        show(
+            {"wrong": wrong} if json else "\n".join(wrong) or "The sample is as the file says.",
+            json,
+        )
+        return 1 if wrong else 0
+    one = suite_of.experiment(learner, check=check, hindsight=hindsight, names=rivals)
+    result = _run(one, out, suite == "quick", seed, workers, cluster, minutes)
+    facts = {
+        "folder": str(result.folder),
+        "rows": result.rows,
+        "summary": result.summary.to_dicts(),
+    }
+    text = (
+        f"{one.question}\n\n{one.brief(result.summary)}\n\n{result.rows:,} rows in {result.folder}"
+    )
+    return told(facts, text, json)
+
+
 def _folder(out: Path, name: str, quick: bool) -> Path:
     return out / (name + ("-quick" if quick else ""))
 
@@ -177,7 +241,7 @@ def _run(
             quick=quick, seed=seed, workers=workers, cluster=cluster, minutes=minutes,
             progress=tell,
         )  # fmt: skip
-        title = paper.entry(name).review
+        title = paper.entry(name).review if name in paper.EXPERIMENTS else ""
         if title:
             from dprl.apps.reports._report import report as write_report
 

@@ -380,6 +380,7 @@ def _run_there(
             report(experiment.name, done / total)
 
 
+@together()
 def _write(
     experiment: Experiment,
     folder: Path,
@@ -390,19 +391,6 @@ def _write(
     figures: bool,
 ) -> tuple[Path, ...]:
     """Write all files of an experiment; `asked` goes to settings.json. Returns the paths."""
-    with together():
-        return _write_all(experiment, folder, settings, rows, table, asked, figures)
-
-
-def _write_all(
-    experiment: Experiment,
-    folder: Path,
-    settings: Sequence[Setting],
-    rows: Rows,
-    table: Table,
-    asked: Mapping[str, Any],
-    figures: bool,
-) -> tuple[Path, ...]:
     paths = tuple(folder / name for name in RESULTS)
     columns, code = list(rows), source_digest()
     write_rows(

@@ -9,6 +9,7 @@ no job reaches fails: add a job that does.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import importlib
 import re
 import sys
@@ -213,8 +214,28 @@ def reading():
         dprl.read(path, **roles, missing="drop-episodes")
 
 
+def labelling():
+    """Words that do not rise, sorted, as JSON, as numbers, and as marks of groups."""
+    from dprl._core.labels import Labels, Words
+    from dprl.logs import overlap
+    from dprl.logs.checking.labels import one_number
+
+    words = ["b", "a", "\t9", "007", "7", "x" * 130, "2.0", "10"]
+    held = Labels.of(words)
+    coder = Words(8)
+    coder.add(held.ends, held.data, None, np.zeros(8, np.int32))
+    held = coder.labels()
+    held = held.at(held.order())
+    assert (held.rising, held.tidied(), len(list(held.as_json()))) == (True, None, 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dprl._core.labels.MANY", 0)
+        assert one_number(held) is not None
+        log = to_log([[("s", "a", 1.0)]] * 8)
+        overlap.sketch(dataclasses.replace(log, groups=held, episodes=held))
+
+
 JOBS = [
-    reading,
+    reading, labelling,
     learning, being_sure, cutting_features, merging, in_parts, looking_around, many_points,
     judging, certifying, rivals, looking_back, giving_credit, ruling,
 ]  # fmt: skip

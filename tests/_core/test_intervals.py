@@ -14,6 +14,7 @@ import dprl
 from conftest import to_log
 from dprl._core.inference import contrast, contrast_of, newcombe, welch
 from dprl_studies.paper import contrasts
+from helpers.judging import by_moments
 
 SIDE = st.one_of(
     st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=12),
@@ -38,7 +39,9 @@ def test_it_is_what_a_slow_reading_says(x, y):
     near = (np.minimum(place, 1 - place) < 1e-6) & (every != every.min()) & (every != every.max())
     if near.any() or (np.ptp([*x, *y]) < 1e-5 * size and np.ptp([*x, *y])):
         return  # as good as two values, or the slow reading has no digits left
-    close(contrast_of(np.array(x), np.array(y)), reference.contrast(x, y), size)
+    both = np.array(x), np.array(y)
+    close(by_moments(*both), reference.contrast(x, y), size)
+    close(contrast_of(*both), reference.near(x, y), size)
 
 
 @given(SIDE, SIDE, st.floats(-250, 250).map(lambda e: 10.0**e))
@@ -67,6 +70,29 @@ def test_ten_of_ten_is_not_sure():
     assert [row["state"] for row in rows] == ["solid", "lucky"]
     assert rows[1]["advantage"] > rows[0]["advantage"]
     assert rows[1]["low"] < 0 < rows[0]["low"]
+
+
+SKEWED = {
+    "lognormal": (lambda rng, n: -rng.lognormal(0.0, 1.0, n), 0.9),
+    "rare": (lambda rng, n: (rng.random(n) < 0.03) * -(1 + rng.random(n)), 1.0),
+    "normal": (lambda rng, n: rng.normal(size=n), 0.9),
+}
+
+
+@pytest.mark.parametrize("name", SKEWED)
+@pytest.mark.parametrize("n", [15, 150])
+def test_a_range_does_not_make_it_several_times_too_wide(name, n):
+    """A tail makes the range long: the interval is nearer to the spread, and holds the truth."""
+    draw, most = SKEWED[name]
+    rng, held, widths = np.random.default_rng(n), 0, []
+    for _ in range(300):
+        x, y = draw(rng, n), draw(rng, 600)
+        low, high = contrast_of(x, y)
+        before = by_moments(x, y)
+        held += bool(low <= 0 <= high)  # no interval holds nothing
+        widths.append((high - low) / (before[1] - before[0]))
+    assert held >= 0.93 * 300
+    assert np.median(widths) <= (most if n == 15 else 1.0)
 
 
 def test_known_values():

@@ -391,3 +391,36 @@ def test_what_a_fit_needs_is_not_overstated():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak > 4000 * 100 * limits.PER_PAIR
+
+
+@pytest.mark.parametrize("copies", [2**29 - 1, 2**29])
+def test_a_log_may_be_of_any_size_and_one_state_may_not(copies):
+    """Evidence and transitions of very many copies of a log are theirs times the number."""
+    from dataclasses import replace
+
+    from dprl.evidence import counts
+    from dprl.planning.model import cells_of
+
+    n = 2_000
+    log = dprl.from_arrays(
+        episode=np.arange(n), state=[f"s{i // 2}" for i in range(n)], action=["x", "y"] * (n // 2),
+        reward=np.linspace(-1.0, 1.0, n),
+    )  # fmt: skip
+    one, cells = counts.evidence(log, 0.9), cells_of(log)
+    half = replace(one, words=one.words * (copies // 2), n_episodes=n * (copies // 2))
+    rest = replace(one, words=one.words * (copies - copies // 2))
+    many = replace(cells, words=cells.words * copies).merge(cells)
+    if 2 * copies >= counts.LIMIT:
+        with pytest.raises(LogError, match=r"fewer than 2\^30 returns of one state") as error:
+            half.merge(rest)
+        assert "state 's0' has 1,073,741,824" in str(error.value)
+        with pytest.raises(LogError, match=r"fewer than 2\^30"):
+            replace(many, words=2 * many.words).table(1000, 2)
+        return
+    whole = half.merge(rest)
+    assert whole.n_pair.sum() > 10**12
+    np.testing.assert_array_equal(whole.pair.mean, one.pair.mean)
+    np.testing.assert_allclose(whole.state.sd, one.state.sd / np.sqrt(2), rtol=1e-6)
+    table = many.table(1000, 2)
+    assert table.n.sum() > 10**12
+    np.testing.assert_array_equal(table.mean, cells.table(1000, 2).mean)

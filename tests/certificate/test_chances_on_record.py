@@ -65,11 +65,29 @@ def test_the_held_out_check_of_a_change_says_so_too(policy):
     assert width == pytest.approx(2 * 1.96 * np.std(draws), rel=0.12)
 
 
+def test_where_a_chance_is_missing_nothing_goes_back_to_unweighted_in_silence(policy):
+    frame = clinic(4_000, 1, first=10_000)
+    frame.loc[frame.index[frame.action == "drug"][0], "p"] = np.nan
+    log = dprl.from_frame(frame, **NAMES, propensity="p")
+    with pytest.raises(dprl.LogError, match="differ within a state"):
+        approximate_gain(policy, log, draws=20)
+    described = describe_changes(policy, log)
+    for check in (described.changes[0].check, described.claims[0].check):
+        assert check.unfair
+        assert check.advantage is None
+    frame["p"] = np.where(frame.action == "drug", 0.3, 0.7)  # the same for all: nothing to weigh
+    frame.loc[0, "p"] = np.nan
+    log = dprl.from_frame(frame, **NAMES, propensity="p")
+    assert approximate_gain(policy, log, draws=20).low > 0.1
+    assert describe_changes(policy, log).changes[0].check.low > 0.1
+
+
 @pytest.mark.parametrize("recorded", [False, True])
 def test_balance_is_the_same_in_evaluate_and_in_a_report(policy, recorded):
     named = {**NAMES, "also": ["fit"], **({"propensity": "p"} if recorded else {})}
     log = dprl.from_frame(clinic(800, 2, first=10_000), **named)
-    described = describe_changes(policy, log).balance
-    judged = dprl.evaluate(policy, log, draws=20, values=False).balance
-    assert described.rows == judged.rows
+    for seed in (0, 2):  # it decides the folds of the model of practice
+        described = describe_changes(policy, log, seed=seed).balance
+        judged = dprl.evaluate(policy, log, draws=20, values=False, seed=seed).balance
+        assert described.rows == judged.rows
     assert (abs(judged.rows[0].after) < 0.15) == recorded

@@ -144,7 +144,7 @@ def test_weights_suggest_no_harm(logs):
     assert count(logs, world) <= 0.1 * logs
 
 
-@pytest.mark.parametrize("logs", [2, pytest.param(ORDINARY, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("logs", [1, pytest.param(ORDINARY, marks=pytest.mark.slow)])
 def test_rules_with_weights_certify_no_harm(logs):
     quick = {
         "behavior_models": [("logistic", LogisticRegression())],
@@ -157,7 +157,7 @@ def test_rules_with_weights_certify_no_harm(logs):
 
     weighted, dropped = dprl.Rules(**rules, cut="ipcw"), dprl.Rules(**rules)
     worlds = [fast_and_slow(seed, features=True) for seed in range(logs)]
-    assert sum(suggests_fast(dropped, without_cut(log)) for log in worlds[:2]) == 2
+    assert sum(suggests_fast(dropped, without_cut(log)) for log in worlds[:2]) == min(logs, 2)
     assert sum(suggests_fast(weighted, log) for log in worlds) <= DELTA * logs
     policy = weighted.fit(worlds[0], **quick)
     assert any("inverse-probability-of-censoring weights" in words for words in policy.conditions)

@@ -645,7 +645,7 @@ def test_refusals():
     learner = dprl.DPRLDiscrete(n_min=20, gamma=0.95, cut="terminal")
     with pytest.raises(dprl.ParameterError, match="more than horizon"):
         dprl.gate(learner, grid, **ON_GRID, horizon=5, **UNIT)
-    with pytest.raises(dprl.ParameterError, match="DPRL's learners"):
+    with pytest.raises(dprl.ParameterError, match="has no discount"):
         dprl.gate(dprl.learners.baselines.BC().fit(log), log, **UNIT)
     with pytest.raises(dprl.ParameterError, match="more than horizon"):
         dprl.gate(learner, grid, horizon=5, **UNIT)

@@ -341,6 +341,10 @@ def test_first_visits_go_by_group():
     certificate = dprl.gate(policy, log, **UNIT).certificate
     assert certificate.issued
     assert policy.provenance["rules"]["division"] == -1  # the drug helps everyone: all certify
+    told = certificate.details()
+    assert "all groups certified it" in told
+    assert "half that" not in told
+    assert "One half" not in told
     assert sum(row["n"] + row["others"] for row in certificate.rows) <= n
     assert any("first visit of the region of a rule counts" in a for a in certificate.assumptions)
 

@@ -162,6 +162,31 @@ def test_chances_that_differ_from_row_to_row_are_not_compared(policy):
     assert monitor.groups == 2_000
 
 
+def test_chances_that_differ_between_additions_are_compared_each_within_itself(policy):
+    """First few are given the drug, later, when all fare worse, nearly all: it is as good as ever."""
+
+    def months(recorded):
+        monitor = dprl.Monitor(policy)
+        for k in range(6):
+            share, worse = ((0.2, 0.0), (0.9, 0.35))[k // 3]
+            log = ward(400, 70 + k, drug=0.7 - worse, wait=0.4 - worse, share=share,
+                       first=1_000 * (k + 1), rest=0.5)  # fmt: skip
+            p = np.select([log.action == log.actions.index(a) for a in ("drug", "wait")],
+                          [share, 1 - share], 0.5)  # fmt: skip
+            looked = monitor.add(replace(log, propensity=p) if recorded else log)
+        return monitor, looked
+
+    (row,) = months(recorded=False)[1].suggestions.to_dicts()
+    assert row["verdict"] == "less than estimated"  # nothing says that more were chosen later
+    monitor, looked = months(recorded=True)
+    (row,) = looked.suggestions.to_dicts()
+    assert looked.status == "still certified"
+    assert row["difference"] == pytest.approx(0.3, abs=0.06)
+    assert row["took"] + row["others"] == 2_400
+    assert "differ between additions" in " ".join(looked.notes)
+    assert monitor.look().to_dict() == looked.to_dict()
+
+
 @pytest.mark.slow
 def test_two_processes_that_add_at_once_lose_nothing(policy, tmp_path):
     policy.save(tmp_path / "p.dprl")

@@ -123,3 +123,62 @@ def test_draws_can_be_of_some_estimators_alone(policy, halves):
     some = Bootstrap(weighted, (ESTIMATORS["WIS"],)).estimates()
     assert some.names == ("WIS", "return")
     assert some.of("WIS") == some.of("return")
+
+
+def test_one_can_be_asked_for_without_being_registered(plain, policy, halves):
+    capped = Estimator("CIS", "weights of at most 50", alone=largest_fifty)
+    result = dprl.evaluate(policy, halves[1], draws=300, estimators=[capped, "MAGIC"])
+    assert list(result.rows) == [*plain.rows, "CIS", "MAGIC"]
+    assert all(result[name] == plain[name] for name in plain.rows)
+    assert result["CIS"]["value"] == pytest.approx(plain["IS"]["value"], rel=1e-12)
+    assert result.how["MAGIC"] == "between the model and WDR"
+    assert "CIS" not in ESTIMATORS
+    with pytest.raises(ParameterError, match="no estimator 'XYZ'"):
+        dprl.evaluate(policy, halves[1], estimators=["XYZ"])
+    with pytest.raises(ParameterError, match="'IS' already"):
+        dprl.evaluate(policy, halves[1], estimators=[Estimator("IS", "mine")])
+
+
+def slow_lengths(weighted):
+    """The g_j of every length, (T + 1,), read off the definition."""
+    starts, lengths = weighted.starts[:-1], np.diff(weighted.starts)
+    E, T = len(lengths), int(lengths.max())
+    w = np.array([
+        [weighted.w[s + min(t, n - 1)] for t in range(T)]
+        for s, n in zip(starts, lengths, strict=True)
+    ])  # fmt: skip
+    u = np.column_stack([np.ones(E), w * E / w.sum(axis=0)])  # u[:, t] is u_{t-1}
+    g = []
+    for j in range(T + 1):
+        total = 0.0
+        for e in range(E):
+            for t in range(min(j, lengths[e])):
+                i = starts[e] + t
+                total += weighted.gamma**t * (
+                    u[e, t + 1] * (weighted.reward[i] - weighted.Q[i]) + u[e, t] * weighted.V[i]
+                )
+            if j < lengths[e]:
+                total += weighted.gamma**j * u[e, j] * weighted.V[starts[e] + j]
+        g.append(total / E)
+    return np.array(g)
+
+
+def test_magic_lies_among_the_lengths_that_it_weighs():
+    from dprl.evaluation.estimators import ASKED, importance_weights
+
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 6, 40)
+    starts = np.concatenate(([0], np.cumsum(lengths)))
+    N = starts[-1]
+    reward, Q, V = rng.random((3, N))
+    acts, ratio = np.ones(N, bool), rng.choice([0.5, 1.5], N)
+    group = np.arange(40, dtype=np.int32)
+    weighted = importance_weights(starts, group, reward, 0.9, ratio, acts, Q, V)
+    numbers = ASKED["MAGIC"].alone(weighted)
+    g = slow_lengths(weighted)
+    wdr = Bootstrap(weighted, (ESTIMATORS["WDR"],)).estimates().of("WDR")[0]
+    assert g[-1] == pytest.approx(wdr, rel=1e-12)
+    assert g.min() - 1e-12 <= numbers.mean() <= g.max() + 1e-12
+    # where model and weights agree step by step, every length says the same, and so does MAGIC
+    exact = importance_weights(starts, group, 0 * reward, 0.9, ratio, acts, 0 * Q, 0 * V)
+    assert ASKED["MAGIC"].alone(exact).mean() == 0

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import dprl
+from dprl.envs.hard import WORLDS as HARD
 from dprl.errors import ParameterError, PolicyError
+from dprl_studies.paper.claims import target
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +49,18 @@ def test_one_pair_with_practice_has_the_interval_of_evaluate(care):
     alone = dprl.evaluate(policies["bold"], test, draws=500)["WDR"]
     ends = (alone["difference_low"], alone["difference_high"])
     assert (row["low"], row["high"]) == pytest.approx(ends, rel=1e-12)
+
+
+@pytest.mark.parametrize("estimator", ["WDR", "DR", "WIS"])
+def test_the_error_of_the_models_is_in_a_pair_too(estimator):
+    """Few follow, four decisions: draws alone said "better" where `evaluate` was not sure."""
+    world = HARD["null labels strong, 500 x 4"].make()
+    log, always = world.sample(500, seed=3), target(world)
+    alone = dprl.evaluate(always, log, draws=200)[estimator]
+    (row,) = dprl.compare({"it": always}, log, draws=200, estimator=estimator).rows
+    ends = alone["difference_low"], alone["difference_high"]
+    assert (row["low"], row["high"]) == pytest.approx(ends, nan_ok=True)
+    assert row["better"] == ""
 
 
 def test_more_rows_make_longer_intervals_of_a_stated_level(care, compared):

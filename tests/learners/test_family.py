@@ -172,6 +172,7 @@ def test_with_many_states_only_cheap_members_compete_and_the_policy_says_so(monk
     assert "left_out" not in fit(log, promise=False).provenance
     monkeypatch.setattr(family, "DENSE", 3)
     policy = fit(log, promise=False)
-    assert list(policy.provenance["left_out"]) == [4, 16]
-    assert sum("4 of 16 candidates were left out" in words for words in policy.stated) == 1
+    assert list(policy.provenance["left_out"]) == [8, 16]
+    assert sum("8 of 16 candidates were left out" in words for words in policy.stated) == 1
     assert not policy.gain["member"].startswith("mode, sure")
+    assert list(fit(log, promise=False, splits=0).provenance["left_out"]) == [4, 7]

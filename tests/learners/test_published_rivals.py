@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,9 +11,12 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.optimize import linprog
 
+from dprl import envs
+from dprl.baselines import DUIPI, HCPI, MOPO, RL, RaMDP, RMin, RobustMDP
+from dprl.errors import ParameterError
 from dprl.learners.baselines import SPIBB, SoftSPIBB, soft_spibb, spibb
 from dprl.planning.finite_mdp import FiniteMDP
-from dprl.planning.model import Model
+from dprl.planning.model import Model, estimate
 
 COUNTS = st.integers(0, 40)
 
@@ -110,8 +115,15 @@ def one_state(seed):
     return rng.normal(size=A), rng.dirichlet(np.ones(A)), e, float(rng.choice([0.1, 0.5, 1, 2]))
 
 
-def ours(kernel, Q, pi_b, e, epsilon, *stop):
-    return kernel(Q[None], pi_b[None], e[None], epsilon, *stop)[0]
+def ours(kernel, Q, pi_b, e, epsilon, *stop, lower=False, Qb=None):
+    giving = (np.zeros_like(e) if lower else e)[None]
+    if kernel is soft_spibb._exact:
+        return kernel(Q[None], pi_b[None], giving, e[None], epsilon)[0]
+    Qb = np.zeros_like(Q) if Qb is None else Qb
+    if kernel is soft_spibb._programme:
+        return kernel(Q[None], Qb[None], pi_b[None], giving, e[None], epsilon)[0]
+    half = 1.0 if lower else 2.0
+    return kernel(Q[None], Qb[None], pi_b[None], giving, e[None], epsilon, half, *stop)[0]
 
 
 def test_the_approximate_step_is_the_published_one():
@@ -221,3 +233,241 @@ def test_soft_steps_stay_within_the_budget(actions, epsilon, step):
     assert pi.sum() == pytest.approx(1, abs=1e-12)
     assert (pi >= 0).all()
     assert ((pi - pi_b) * Q).sum() >= -1e-12
+
+
+# -- Scholl et al. 2022 ----------------------------------------------------------------------------
+
+
+def lower_or_advantageous(Q, pi_b, e, epsilon, lower, Qb):
+    """The exact steps in one state, as linear programmes over π and what it gains and loses."""
+    A, seen = len(Q), np.isfinite(e)
+    eye, zero = np.eye(A), np.zeros((A, A))
+    finite = np.where(seen, e, 0.0)
+    rows = [np.concatenate([np.zeros(A), finite, 0 * finite if lower else finite])]
+    limits = [epsilon]
+    rows += [*np.hstack([eye, -eye, zero]), *np.hstack([-eye, zero, -eye])]
+    limits += [*pi_b, *-pi_b]
+    if Qb is not None:
+        rows.append(np.concatenate([-Qb, np.zeros(2 * A)]))
+        limits.append(-Qb @ pi_b)
+    mass = [(0, None) if known else (p, p) for known, p in zip(seen, pi_b, strict=True)]
+    answer = linprog(
+        np.concatenate([-Q, np.zeros(2 * A)]), A_ub=rows, b_ub=limits,
+        A_eq=[np.concatenate([np.ones(A), np.zeros(2 * A)])], b_eq=[1.0],
+        bounds=mass + [(0, None)] * (2 * A),
+    )  # fmt: skip
+    assert answer.status == 0
+    return -answer.fun
+
+
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("advantageous", [False, True])
+def test_lower_and_advantageous_steps(lower, advantageous):
+    """The exact one against its programme; the approximate one within the constraints, and close."""
+    share = []
+    for seed in range(150):
+        Q, pi_b, e, epsilon = one_state(seed)
+        Qb = np.random.default_rng(seed + 10_000).normal(size=len(Q)) if advantageous else None
+        kernel = soft_spibb._programme if advantageous else soft_spibb._exact
+        best = ours(kernel, Q, pi_b, e, epsilon, lower=lower, Qb=Qb)
+        near = ours(soft_spibb._approximate, Q, pi_b, e, epsilon, True, lower=lower, Qb=Qb)
+        top = lower_or_advantageous(Q, pi_b, e, epsilon, lower, Qb)
+        assert best @ Q == pytest.approx(top, abs=1e-7)
+        for pi in (best, near):
+            change, seen = pi - pi_b, np.isfinite(e)
+            paid = np.maximum(change, 0) if lower else np.abs(change)
+            assert not change[~seen].any()
+            assert (paid[seen] * e[seen]).sum() <= epsilon + 1e-7
+            assert pi.sum() == pytest.approx(1, abs=1e-9)
+            assert Qb is None or change @ Qb >= -1e-7
+        gain = (best - pi_b) @ Q
+        assert -1e-9 <= (near - pi_b) @ Q <= gain + 1e-7
+        share.append((near - pi_b) @ Q / gain if gain > 1e-6 else 1.0)
+    assert np.mean(share) > (0.8 if advantageous else 0.9)
+
+
+def test_variants_of_soft_spibb_are_found_in_the_model():
+    model = random_model(3)
+    values = {}
+    for step, limit, advantageous in itertools.product(
+        ("exact", "approximate"), ("both", "raised"), (False, True)
+    ):
+        learner = SoftSPIBB(
+            epsilon=1.0, gamma=0.9, step=step, limit=limit, advantageous=advantageous
+        )
+        pi = learner.plan(model)
+        values[step, limit, advantageous] = float(model.mdp.start @ model.mdp.state_values(pi))
+        if advantageous:
+            Qb = model.mdp.action_values(model.mdp.state_values())
+            change = np.where(model.seen, Qb, 0) * (pi - model.mdp.behavior)
+            assert change.sum(axis=1).min() >= -1e-7
+    usual = model.mdp.value()
+    assert all(value >= usual - 1e-9 for value in values.values())
+    assert values["exact", "raised", False] >= values["exact", "both", False] - 1e-9
+    assert values["exact", "both", True] <= values["exact", "both", False] + 1e-9
+
+
+# -- penalties and worst cases ---------------------------------------------------------------------
+
+
+def policies(model):
+    """Every deterministic policy among seen pairs, as choices (S,)."""
+    options = [np.flatnonzero(row) if row.any() else [0] for row in model.seen]
+    return map(np.array, itertools.product(*options))
+
+
+def small_model(seed):
+    """Three states and two or three actions, so that every policy can be tried."""
+    rng = np.random.default_rng(seed)
+    A = int(rng.integers(2, 4))
+    P = rng.dirichlet(np.ones(4), 3 * A)[:, :3]
+    R = rng.normal(size=(3, A))
+    n = rng.integers(0, 12, (3, A))
+    n[:, 0] += 1
+    b = n / n.sum(axis=1, keepdims=True)
+    P[n.ravel() == 0], R[n == 0] = 0.0, 0.0
+    mdp = FiniteMDP("small", (0, 1, 2), tuple(range(A)), sparse.csr_array(P), R, R,
+                    np.full(3, 1 / 3), b, 0.9)  # fmt: skip
+    return Model(mdp, n)
+
+
+def value_of(P, R, choice, gamma=0.9):
+    """V of a deterministic policy, by solving its equations."""
+    S, A = R.shape
+    rows = P.reshape(S, A, S)[np.arange(S), choice]
+    return np.linalg.solve(np.eye(S) - gamma * rows, R[np.arange(S), choice])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_penalties_against_all_policies(seed):
+    model = small_model(seed)
+    P = model.mdp.P.toarray()
+    mopo = MOPO(gamma=0.9, lam=0.3)
+    V = model.mdp.state_values()
+    scale = max(np.ptp(V), np.abs(V).max())
+    for learner, penalty in (
+        (RaMDP(gamma=0.9, kappa=0.7), 0.7 / np.sqrt(np.maximum(model.n, 1))),
+        (mopo, 0.3 * scale * mopo.disagreement(model)),
+    ):
+        pi = learner.plan(model)
+        mine = value_of(P, model.mdp.R - penalty, pi.argmax(axis=1))
+        every = [value_of(P, model.mdp.R - penalty, choice) for choice in policies(model)]
+        assert (mine >= np.max(every, axis=0) - 1e-9).all()
+        assert model.seen[np.arange(3), pi.argmax(axis=1)].all()
+    assert np.array_equal(RaMDP(gamma=0.9, kappa=0.0).plan(model), RL(gamma=0.9).plan(model))
+
+
+def test_models_disagree_less_where_more_was_seen():
+    model = small_model(1)
+    many = Model(model.mdp, 400 * model.n)
+    few, sure = (MOPO(gamma=0.9, models=40).disagreement(m)[model.seen] for m in (model, many))
+    assert (sure < few / 3).all()
+    assert few.max() <= 2
+    # the mean L1 error of a posterior falls with the root of the count, up to a constant
+    assert np.allclose(sure * np.sqrt(many.n[model.seen]), 2.2, atol=1.6)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_r_min_against_all_policies_that_may_give_up(seed):
+    model, n_min, floor = small_model(seed), 4, -1.5 / (1 - 0.9)
+    P, A = model.mdp.P.toarray().reshape(3, -1, 3), model.n.shape[1]
+    P = np.concatenate((P, np.zeros((3, 1, 3))), axis=1)  # giving up is one more action
+    R = np.column_stack((model.mdp.R, np.full(3, floor)))
+    known = np.column_stack((model.n >= n_min, np.ones(3, bool)))
+    every = [
+        value_of(P.reshape(-1, 3), R, np.array(choice))
+        for choice in itertools.product(*[np.flatnonzero(row) for row in known])
+    ]
+    best = np.max(every, axis=0)
+    pi = RMin(n_min=n_min, gamma=0.9, r_min=-1.5).plan(model)
+    choice = np.where((pi.max(axis=1) == 1) & known[np.arange(3), pi.argmax(axis=1)],
+                      pi.argmax(axis=1), A)  # fmt: skip
+    assert np.allclose(value_of(P.reshape(-1, 3), R, choice), best, atol=1e-9)
+    with pytest.raises(ParameterError, match="gamma = 1"):
+        RMin(n_min=4, gamma=1.0, r_min=-1.0)
+
+
+def worst(p, V, e):
+    """min P·V over distributions within e of p in L1; p and V end with END."""
+    k = len(p)
+    eye = np.eye(k)
+    answer = linprog(
+        np.concatenate([V, np.zeros(k)]),
+        A_ub=[np.concatenate([np.zeros(k), np.ones(k)]), *np.hstack([eye, -eye]),
+              *np.hstack([-eye, -eye])],
+        b_ub=[e, *p, *-p], A_eq=[np.concatenate([np.ones(k), np.zeros(k)])], b_eq=[1.0],
+    )  # fmt: skip
+    return answer.fun
+
+
+@pytest.mark.parametrize(
+    ("c", "seeds"),
+    [(0.3, 1), *(pytest.param(c, 4, marks=pytest.mark.slow) for c in (0.0, 0.05, 1.0))],
+)
+def test_the_robust_plan_is_a_fixed_point_of_worst_distributions(c, seeds):
+    for seed in range(seeds):
+        model = small_model(seed)
+        pi = RobustMDP(gamma=0.9, delta=0.2, c=c).plan(model)
+        P = np.column_stack((model.mdp.P.toarray(), 1 - model.mdp.P.sum(axis=1)))
+        e = c * np.sqrt(2 * (np.log(model.n.size / 0.2) + 3 * np.log(2)) / np.maximum(model.n, 1))
+        V = np.zeros(4)
+        for _ in range(150):
+            q = model.mdp.R + 0.9 * np.array([
+                [worst(P[s * model.n.shape[1] + a], V, min(e[s, a], 2)) if model.seen[s, a] else 0
+                 for a in range(model.n.shape[1])] for s in range(3)
+            ])  # fmt: skip
+            new = np.append(np.where(model.seen, q, -np.inf).max(axis=1), 0.0)
+            if np.abs(new - V).max() < 1e-5:
+                break
+            V = new
+        gap = np.where(model.seen, q, -np.inf).max(axis=1) - q[np.arange(3), pi.argmax(axis=1)]
+        assert (gap <= 1e-3).all()
+        if c == 0:
+            assert np.array_equal(pi, RL(gamma=0.9).plan(model))
+
+
+def test_duipi_in_closed_form_and_as_planned_for_without_doubt():
+    """One state, two actions that end with rewards known: no variance but that of the ending."""
+    for bayesian in (False, True):
+        model = random_model(5)
+        calm = DUIPI(gamma=0.9, xi=0.0, bayesian=bayesian, alpha=1e-9).plan(model)
+        assert np.array_equal(calm.argmax(axis=1), RL(gamma=0.9).plan(model).argmax(axis=1))
+    R, n = np.array([[1.0, 1.1]]), np.array([[100, 4]])
+    mdp = FiniteMDP("one", ("s",), ("a", "b"), sparse.csr_array((2, 1)), R, R, np.ones(1),
+                    n / n.sum(), 0.9)  # fmt: skip
+    model = Model(mdp, n)
+    # Dirichlet over {s, END}: var P = a (a0 - a) / (a0² (a0 + 1)), times (R + γ V)² and R²
+    P, spread = DUIPI(gamma=0.9, bayesian=True, alpha=1.0)._chances(model)
+    assert P.tolist() == pytest.approx(np.array([[1 / 102, 101 / 102], [1 / 6, 5 / 6]]))
+    assert spread[1] == pytest.approx([5 / (36 * 7), 5 / (36 * 7)])
+    assert DUIPI(gamma=0.9, bayesian=True, alpha=1.0, xi=0.0).plan(model).argmax() == 1
+    assert DUIPI(gamma=0.9, bayesian=True, alpha=1.0, xi=1.0).plan(model).argmax() == 0
+
+
+def test_hcpi_is_its_definition_and_falls_back_to_practice():
+    from scipy.stats import t as student
+
+    world = envs.care_pathway()
+    log = world.sample(4_000, seed=0)
+    learner = HCPI(gamma=1.0, behavior=world.behavior)
+    X = np.random.default_rng(0).exponential(size=30)
+    low = X.mean() - student.ppf(0.95, 29) * X.std(ddof=1) / np.sqrt(30)
+    assert learner._low(X, 30, 1.0) == pytest.approx(low)
+    sure = HCPI(gamma=1.0, bound="concentration", value_range=(0, 1), delta=0.1)
+    Y = np.minimum(X, 2.0)
+    by_hand = Y.mean() - 14 * np.log(20) / 87 - np.sqrt(2 * np.log(20) * Y.var(ddof=1) / 30)
+    assert sure._low(X, 30, 2.0) == pytest.approx(by_hand)
+    assert world.value(learner.fit(log)) >= world.value()
+    usual = estimate(log, 1.0).mdp.behavior
+    assert np.array_equal(sure.fit(log).pi, usual)  # its bound asks for more episodes than these
+    with pytest.raises(ParameterError, match="value_range"):
+        HCPI(gamma=1.0, bound="concentration")
+
+
+def test_the_concentration_bound_of_hcpi_holds():
+    learner = HCPI(gamma=1.0, bound="concentration", value_range=(0, 1), delta=0.2)
+    rng = np.random.default_rng(1)
+    wrong = sum(
+        learner._low(rng.choice([0.0, 8.0], 60, p=[0.9, 0.1]), 60, c=8.0) > 0.8 for _ in range(400)
+    )
+    assert wrong <= 0.2 * 400

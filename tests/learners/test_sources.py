@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sources import KINDS, bytes_of, read, ward_log, wards
+from sources import KINDS, WAYS, bytes_of, read, ward_log, wards
 
 import dprl
 from dprl.logs.source import parts_of
@@ -16,19 +16,24 @@ def treatments(kind, *, dropped=True):
     return ("terminal", "drop-unrelated", "drop") if dropped else ("terminal", "drop-unrelated")
 
 
+SETTINGS = (
+    {}, {"segments": "pooled"}, {"segments": "text"}, {"segments": "printed"},
+    {"plan": False, "visits": "all"},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("rest", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_dprl(kind, held, tmp_path):
+def test_dprl(kind, rest, held, request, tmp_path):
+    """Every kind of log meets every place, and both meet every setting; slow: all three at once."""
     log = ward_log(kind)
     source = held(log)
     assert source.digest() == log.digest()
-    for cut in treatments(kind):
-        for settings in (
-            {},
-            {"segments": "pooled"},
-            {"segments": "text"},
-            {"segments": "printed"},
-            {"plan": False, "visits": "all"},
-        ):
+    first = [*KINDS].index(kind) + [*WAYS].index(request.node.callspec.params["held"])
+    for i, settings in enumerate(SETTINGS):
+        if ((i - first) % len(SETTINGS) > 1) != rest:
+            continue
+        for cut in treatments(kind):
             learner = dprl.DPRLDiscrete(n_min=4, gamma=0.9, cut=cut, **settings)
             one = learner.fit(log)
             assert one.allowed.any()

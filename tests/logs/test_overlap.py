@@ -294,6 +294,18 @@ def test_padded_numbers_are_said_to_be_counted_apart(tmp_path):
     assert "2 labels that are the number of another" in found["numbers_twice"].what
 
 
+def test_one_number_in_two_forms_is_said_of_every_column_and_when_read(tmp_path):
+    more = {"a": ["x", "y"], "r": [0.0, 1.0]}
+    pl.DataFrame({"id": [1, 2], "s": ["1", "2"], **more}).write_parquet(tmp_path / "a.parquet")
+    other = pl.DataFrame({"id": ["1.0", "3.0"], "s": ["1.0", "2"], **more})
+    other.write_parquet(tmp_path / "b.parquet")
+    for reader in (dprl.read, dprl.scan):  # in parts, too, where episodes are not held
+        with pytest.warns(dprl.LabelWarning, match="'id' has 1 label and 's' has 1 label that are"):
+            reader(
+                sorted(tmp_path.glob("*.parquet")), episode="id", state="s", action="a", reward="r"
+            )
+
+
 def test_a_split_that_divides_patients_is_refused(tmp_path, run):
     rows = [f"{i},0,{i // 2},1,{i % 2},0\n" for i in range(40)]
     (tmp_path / "v.csv").write_text(HEAD + "".join(rows))

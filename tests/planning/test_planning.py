@@ -11,6 +11,7 @@ from scipy import sparse
 
 import dprl
 from conftest import to_log
+from dprl._core import linear
 from dprl._core.linear import leaks, solve
 from dprl.planning.finite_mdp import FiniteMDP
 from dprl.planning.iteration import evaluate, look_ahead, policy_iteration
@@ -217,3 +218,19 @@ def test_the_model_of_a_large_log_is_made_of_probabilities():
     )  # fmt: skip
     model = estimate(log, 1.0)
     assert model.mdp.P.toarray().tolist() == [[0.0, 1.0], [0.0, 0.0]]
+
+
+def test_lu_is_asked_only_where_a_few_steps_of_iteration_do_not_settle(monkeypatch):
+    n, rng, asked = 300, np.random.default_rng(0), []
+    direct = linear._direct
+    monkeypatch.setattr(linear, "_direct", lambda *a: asked.append(1) or direct(*a))
+    chain = sparse.csr_array(sparse.diags([np.full(n - 1, 0.999)], [1]))
+    mixed = np.zeros((n, n))
+    for row in mixed:
+        row[rng.choice(n, 5, replace=False)] = 0.95 / 5
+    b = rng.random(n)
+    for A, times in ((chain, 1), (sparse.csr_array(mixed), 0)):
+        x = linear.solve(A, b)
+        assert len(asked) == times
+        asked.clear()
+        assert np.allclose(x, np.linalg.solve(np.eye(n) - A.toarray(), b), rtol=1e-11)

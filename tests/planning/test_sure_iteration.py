@@ -109,7 +109,8 @@ def test_leaving_out_saves_most_of_the_work_on_a_grid():
 
 
 @pytest.mark.parametrize("gamma", GAMMAS)
-def test_the_settled_policy_equals_the_same_policy_computed_anew(gamma):
+def test_the_settled_policy_equals_the_same_policy_computed_anew(gamma, monkeypatch):
+    monkeypatch.setattr(sure_iteration, "SMALL", 0)  # the inverse is updated from round to round
     for seed in range(10):
         model, _ = workshop(random_visits(seed), gamma)
         sure = choose(model, 0.1)
@@ -245,10 +246,24 @@ def test_tables_that_are_small_and_that_are_not_judge_alike(monkeypatch):
     model, slow = workshop(random_visits(3), 0.9)
     choice = np.random.default_rng(3).integers(-1, slow.A, slow.S)
     known = model.brings(choice, 3.0)
+    small = choose(model, 0.25)
     monkeypatch.setattr(sure_iteration, "SMALL", 0)
     other = workshop(random_visits(3), 0.9)[0]
-    assert other._dense is None
+    assert isinstance(model.usual.A, np.ndarray)
+    assert not isinstance(other.usual.A, np.ndarray)
     assert other.brings(choice, 3.0) == pytest.approx(known, abs=1e-9)
+    large = choose(other, 0.25)
+    assert np.array_equal(small.policy.choice, large.policy.choice)
+    for name in ("V", "Q", "e", "v", "M"):
+        one, another = getattr(small.policy, name), getattr(large.policy, name)
+        assert np.allclose(one, another, rtol=1e-10, atol=1e-12), name
+
+
+def test_with_few_states_every_policy_is_evaluated_once():
+    model, slow = workshop(random_visits(4), 0.9)
+    choice = np.random.default_rng(4).integers(-1, slow.A, slow.S)
+    assert model.evaluate(choice.copy()) is model.evaluate(choice, errors=False)
+    assert model.evaluate(choice).M is not None
 
 
 def test_what_may_not_be_issued_defers():

@@ -25,7 +25,10 @@ def test_a_scikit_learn_classifier():
     assert (
         policy.act({"x": 0.3, "y": 0.9}) == model.predict(pd.DataFrame({"y": [0.9], "x": [0.3]}))[0]
     )
-    found = dprl.evaluate(policy, log, gamma=0.97, cut="terminal", draws=20, values=False)
+    usual = np.full((log.n_steps, log.n_actions), 1 / log.n_actions)
+    found = dprl.evaluate(
+        policy, log, gamma=0.97, cut="terminal", draws=20, values=False, behavior=usual
+    )
     assert found.facts["spoken"] == 1
     named = np.mean(model.predict(x) == np.array(log.actions)[log.action])
     assert found.facts["suggested_done"] == pytest.approx(named)
@@ -68,7 +71,8 @@ def test_codes_pairs_and_functions():
         Pair(), actions=log.actions, answers="codes", parameters={"gamma": 0.97}
     )
     assert policy.choice(np.array([[0.6, 0], [0.1, 0]])).tolist() == [1, 0]
-    dprl.evaluate(policy, log, cut="terminal", draws=10, values=False)
+    usual = np.full((log.n_steps, log.n_actions), 1 / log.n_actions)
+    dprl.evaluate(policy, log, cut="terminal", draws=10, values=False, behavior=usual)
 
     def rule(states):
         return [None if s in ("stable", "going home") else "fluids" for s in states]

@@ -30,6 +30,8 @@ from dprl.errors import PlanError
 # `dprl._core.linear.solve_above` makes a bound of that.
 
 Ints32: TypeAlias = NDArray[np.int32]
+Matrix: TypeAlias = sparse.csr_array | Floats
+"""What says which unknown depends on which: CSR, or dense where there are few (`compact`)."""
 
 WIDTH = 32
 """Columns of a block."""
@@ -193,11 +195,23 @@ def solve_blocks(
 
 # --- Solve x = b + A x for a sparse A that loses mass (a discount, an end); the same bits always
 
-DIRECT = 2_000
-"""The most unknowns for a sparse LU: its fill-in can grow with the square of their number."""
+DIRECT, TRIED = 200, 2_000
+"""The most unknowns for which LU comes first, and for which iteration is only tried before it.
+
+The fill-in of LU can grow with the square of their number; where it does not, LU is fast.
+"""
 
 
-def leaks(A: sparse.csr_array) -> NDArray[np.bool_]:
+FEW = 64
+"""The most unknowns of a system that is solved as a dense one; no BLAS uses threads for so few."""
+
+
+def compact(A: sparse.csr_array, most: int = FEW) -> Matrix:
+    """A as a dense array where it has few columns: to read a sparse one costs more than zeros."""
+    return A.toarray() if A.shape[1] <= most else A
+
+
+def leaks(A: Matrix) -> NDArray[np.bool_]:
     """bool (n,): unknowns from which mass is lost sooner or later; others have no finite value."""
     reached = np.asarray(1 - A.sum(axis=1) > 1e-12)
     while not reached.all():
@@ -208,8 +222,15 @@ def leaks(A: sparse.csr_array) -> NDArray[np.bool_]:
     return reached
 
 
-def solve(A: sparse.csr_array, b: Floats) -> Floats:
-    """x with x = b + A x, to a residual of 1e-13 of its size. A: CSR (n, n) >= 0, b: (n,).
+def _less(A: Matrix) -> Matrix:
+    """I - A."""
+    if isinstance(A, np.ndarray):
+        return np.asarray(np.eye(len(A)) - A)
+    return (sparse.eye_array(A.shape[0], format="csr") - A).tocsr()
+
+
+def solve(A: Matrix, b: Floats) -> Floats:
+    """x with x = b + A x, to a residual of 1e-13 of its size. A: (n, n) >= 0, b: (n,).
 
     Unknowns from which no mass is ever lost are 0 if every b among them is 0: going round in a
     circle without end and without reward is worth nothing. They lead nowhere else, so the others
@@ -222,7 +243,7 @@ def solve(A: sparse.csr_array, b: Floats) -> Floats:
         x = np.zeros(len(b))
         x[ends] = solve(A[ends][:, ends], b[ends])
         return x
-    system = (sparse.eye_array(len(b), format="csr") - A).tocsr()
+    system = _less(A)
     stuck = np.flatnonzero(~ends)
     if len(stuck):
         raise PlanError(
@@ -235,7 +256,7 @@ def solve(A: sparse.csr_array, b: Floats) -> Floats:
     return _solved(system, b)
 
 
-def doubt(A: sparse.csr_array, b: Floats, x: Floats) -> Floats:
+def doubt(A: Matrix, b: Floats, x: Floats) -> Floats:
     """How far each entry of x may be from the solution of x = b + A x, (n,); A >= 0.
 
     (I - A)^-1 has no negative entry, so it turns the size of what is left over, |b + A x - x| and
@@ -257,9 +278,11 @@ def _by_size(b: Floats) -> list[Floats]:
     return [np.where(band == k, b, 0.0) for k in np.unique(band)]
 
 
-def _solved(system: sparse.csr_array, b: Floats) -> Floats:
+def _solved(system: Matrix, b: Floats) -> Floats:
     """x with `system` x = b."""
-    x = _direct(system, b) if len(b) <= DIRECT else _iterative(system, b)
+    few = len(b) <= DIRECT or isinstance(system, np.ndarray)
+    rounds, steps = (3, 60) if len(b) <= TRIED else (8, 500)
+    x = _direct(system, b) if few else _iterative(system, b, rounds=rounds, steps=steps)
     if _settled(system, b, x):
         return x
     x = _direct(system, b)
@@ -271,14 +294,21 @@ def _solved(system: sparse.csr_array, b: Floats) -> Floats:
     return x
 
 
-def _settled(system: sparse.csr_array, b: Floats, x: Floats) -> bool:
+def _settled(system: Matrix, b: Floats, x: Floats) -> bool:
     """Whether x solves the system to rounding."""
     size = max(float(np.abs(b).max()), float(np.abs(x).max()))
     return bool(np.isfinite(x).all() and np.abs(b - system @ x).max() <= 1e-13 * size)
 
 
-def _direct(system: sparse.csr_array, b: Floats) -> Floats:
-    """The solution by sparse LU, improved once; NaN where the matrix is singular."""
+def _direct(system: Matrix, b: Floats) -> Floats:
+    """The solution by LU, improved once where that helps; NaN where the matrix is singular."""
+    if isinstance(system, np.ndarray):
+        try:
+            x = np.asarray(np.linalg.solve(system, b), np.float64)
+        except np.linalg.LinAlgError:
+            return np.full(len(b), np.nan)
+        settled = _settled(system, b, x)
+        return np.asarray(x if settled else x + np.linalg.solve(system, b - system @ x))
     from scipy.sparse.linalg import splu
 
     try:
@@ -289,7 +319,9 @@ def _direct(system: sparse.csr_array, b: Floats) -> Floats:
     return np.asarray(x + factors.solve(b - system @ x))
 
 
-def _iterative(system: sparse.csr_array, b: Floats, close: float = 0.0) -> Floats:
+def _iterative(
+    system: Matrix, b: Floats, close: float = 0.0, rounds: int = 8, steps: int = 500
+) -> Floats:
     """The solution by BiCGSTAB, restarted on its own residual, until that is at most `close`.
 
     It is written out here because its sums must not depend on how many threads a BLAS uses: numpy's
@@ -300,14 +332,14 @@ def _iterative(system: sparse.csr_array, b: Floats, close: float = 0.0) -> Float
         return float(np.add.reduce(u * v))
 
     x = b.copy()
-    for _ in range(8):
+    for _ in range(rounds):
         r = b - system @ x
         if _settled(system, b, x) or np.abs(r).max() <= close:
             break
         shadow, p = r.copy(), r.copy()
         rho = dot(shadow, r)
         goal = rho * 1e-28
-        for _ in range(500):
+        for _ in range(steps):
             if rho == 0 or dot(r, r) <= goal or (close and np.abs(r).max() <= close):
                 break
             v = system @ p
@@ -326,13 +358,13 @@ def _iterative(system: sparse.csr_array, b: Floats, close: float = 0.0) -> Float
     return np.asarray(x)
 
 
-def solve_above(A: sparse.csr_array, b: Floats) -> Floats:
+def solve_above(A: Matrix, b: Floats) -> Floats:
     """x (n,), a little above the solution of x = b + A x in every entry. A >= 0, b >= 0.
 
     x solves the system with b + c for a constant c > 0, to a residual of at most c. So
     x - A x >= b, and (I - A)^-1 >= 0 makes of that x >= (I - A)^-1 b.
     """
-    system = (sparse.eye_array(len(b), format="csr") - A).tocsr()
+    system = _less(A)
     c = 0.05 * float(b.mean()) if len(b) else 0.0
     if c == 0:
         return np.zeros(len(b))
@@ -342,9 +374,10 @@ def solve_above(A: sparse.csr_array, b: Floats) -> Floats:
     return np.asarray(np.maximum(x, b))
 
 
-def solve_left(A: sparse.csr_array, b: Floats) -> Floats:
+def solve_left(A: Matrix, b: Floats) -> Floats:
     """x with x = b + x A, (n,), where (I - A) has an inverse."""
-    return _solved((sparse.eye_array(len(b), format="csr") - A).T.tocsr(), b)
+    system = _less(A).T
+    return _solved(system if isinstance(system, np.ndarray) else system.tocsr(), b)
 
 
 def solve_many(A: sparse.csr_array, B: Floats, start: Floats | None = None) -> Floats:
@@ -353,7 +386,7 @@ def solve_many(A: sparse.csr_array, B: Floats, start: Floats | None = None) -> F
     Each column by BiCGSTAB, all at once, from `start` (default: B). Columns do not mix, so a
     column's bits do not depend on the others.
     """
-    system = (sparse.eye_array(len(B), format="csr") - A).tocsr()
+    system = _less(A)
 
     def dot(U: Floats, V: Floats) -> Floats:
         return np.asarray((U * V).sum(axis=0))

@@ -139,6 +139,8 @@ class Table:
         first: The columns that are printed, the most important first: at most eight of them, and
             none that is equal in every row; `details` prints all. Default: all are printed.
         in_short: What stands below these columns in place of the note. Default empty.
+        called: What people call columns and values (`dprl.logs.called`); what is exported holds
+            them as they are. Default None: the same.
 
     Example:
         >>> import dprl
@@ -158,6 +160,7 @@ class Table:
     identifiers: frozenset[str] = field(default=frozenset())
     first: tuple[str, ...] = ()
     in_short: str = ""
+    called: Any = None
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
@@ -263,10 +266,29 @@ class Table:
         """
         return [list(row) for row in zip(*self._cells(), strict=True)]
 
+    def shown(self, name: str, row: int) -> Any:
+        """A value as people call it.
+
+        Args:
+            name: Its column.
+            row: The number of its row, from 0.
+
+        Returns:
+            The value, or what people call it.
+
+        Example:
+            >>> import dprl
+            >>> dprl.Table({"state": ["ill", "well"]}).shown("state", 1)
+            'well'
+        """
+        value = self.columns[name][row]
+        return self.called.cell(name, value) if self.called else value
+
     def _cells(self) -> list[list[str]]:
         """The columns as texts people read."""
+        text = {name: printable if name in self.identifiers else _text for name in self.columns}
         return [
-            [printable(v) if name in self.identifiers else _text(v) for v in values]
+            [text[name](self.shown(name, row)) for row in range(len(values))]
             for name, values in self.columns.items()
         ]
 

@@ -35,25 +35,28 @@ import numpy as np
 from dprl._core.checks import Cut, check_delta, check_gamma, check_number, check_seed
 from dprl._core.table import Result, Table, many, to_json_value
 from dprl._core.words import said_by
+from dprl.apps.reports.changes import as_called, describe_changes
+from dprl.apps.reports.finding import NOTHING, places_of, title_of
 from dprl.errors import DprlError, LogError, ParameterError, PolicyError
 from dprl.evaluation._effects import against_everyone, effects, for_everyone
+from dprl.evaluation._parts import by_part, by_part_for_everyone, parts_of, told_parts
 from dprl.logs.design import all_chances
 from dprl.logs.log import Log, check_log
+from dprl.policies.base import only
 
 if TYPE_CHECKING:
     from dprl.apps.reports._report import Report
-    from dprl.apps.reports.changes import Change
+    from dprl.apps.reports.changes import Change, Claim, Described
     from dprl.evaluation._effects import Effects
     from dprl.evaluation._sensitivity import Sensitivity
     from dprl.evaluation.result import Evaluation
 
 REPORT, POLICY, ROWS = "report.html", "policy.dprl", "rows.parquet"
 """What is left in the folder of a study."""
-TOLD = 3
-"""Changes that the answer tells one by one."""
-HARDLY = 0.1
-"""A confirmation that changes fewer of the decisions than this is not told beside changes."""
-NOTHING = "Nothing to change is sure: usual practice stays, in every situation."
+LINES = 3
+"""Claims that the answer tells one by one."""
+TELLS = 1.05
+"""A recorded column whose hiding moves the odds by less than this is no yardstick."""
 Verdict = str
 """What came of a study: "agrees", "not confirmed", "contradicts", "everyone" or "nothing"."""
 
@@ -68,7 +71,8 @@ class Study(Result):
             practice nowhere.
         sensitivity: What an unrecorded cause could do to that; None where it does not apply, or
             where all actions were given by lot with known chances.
-        changes: What it would change, with what the judging part says of each.
+        described: What it would change, with what the judging part says of each; None where it
+            changes nothing.
         facts: The learner and why it was taken, the claim's level, how the log was divided, and
             what was assumed.
         warnings: What a reader must be careful about, one sentence each.
@@ -89,7 +93,7 @@ class Study(Result):
     policy: Any
     evaluation: Evaluation | None
     sensitivity: Sensitivity | None
-    changes: tuple[Change, ...]
+    described: Described | None
     facts: dict[str, Any]
     warnings: tuple[str, ...]
     folder: Path | None = None
@@ -107,14 +111,31 @@ class Study(Result):
             >>> dprl.study(dprl.envs.care_pathway().sample(100, seed=0)).finding
             'Nothing to change is sure: usual practice stays, in every situation.'
         """
-        if self.evaluation is not None:
-            return _finding(self.policy, self.changes)
-        return self.effects.finding() if self._everyone and self.effects is not None else NOTHING
+        if self.described is not None:
+            return title_of(as_called(self.described))
+        arms = () if self.effects is None else self.effects.rows
+        against = any(row["verdict"] == "worse" for row in arms)
+        tells = self.effects is not None and (self._everyone or against)
+        return self.effects.finding() if tells and self.effects is not None else NOTHING
 
     @property
     def _everyone(self) -> bool:
         """Whether one arm for everyone is what came of a trial."""
         return self.evaluation is None and self.effects is not None and self.facts["acts"]
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """What it would change, situation by situation.
+
+        Returns:
+            The changes, the surest first.
+
+        Example:
+            >>> import dprl
+            >>> dprl.study(dprl.envs.care_pathway().sample(100, seed=0)).changes
+            ()
+        """
+        return () if self.described is None else self.described.changes
 
     @property
     def always(self) -> list[tuple[str, str, float]]:
@@ -129,7 +150,14 @@ class Study(Result):
             >>> dprl.study(dprl.envs.care_pathway().sample(100, seed=0)).always
             []
         """
-        return [] if self.evaluation is None else _always(self.policy, self.changes)
+        return [
+            (str(places_of(claim, self.described)), str(claim.suggested), claim.share)
+            for claim in self._claims if self.described is not None and claim.always
+        ]  # fmt: skip
+
+    @property
+    def _claims(self) -> tuple[Claim, ...]:
+        return () if self.described is None else self.described.claims
 
     @property
     def verdict(self) -> Verdict:
@@ -173,7 +201,7 @@ class Study(Result):
             lines += self._trial()
         elif self.evaluation is not None:
             lines.append(f"{_agreement(self.verdict, f['judged'])}: {self._judged()[1]}.")
-            lines += [_of_change(change, f["counted"]) for change in self.changes[:TOLD]]
+            lines += self._told(LINES)
             if self.sensitivity is not None:
                 lines.append(_hidden(self.sensitivity))
             elif self.evaluation.facts["recorded"] == 1:
@@ -183,6 +211,7 @@ class Study(Result):
                          f"with probability {f['level']:g}.")  # fmt: skip
         else:
             lines.append(self._learned())
+        lines += told_parts(f["parts"])
         if self.folder is not None:
             lines.append(f"Written to {self.folder}: {REPORT}, {POLICY}, {ROWS}.")
         return lines
@@ -194,16 +223,24 @@ class Study(Result):
         n = f["learned"] + f["judged"]
         lines = [
             f"Randomised, {n:,} {f['counted']}, {many(arms, 'arm')} against "
-            f"{self.effects.reference}; all intervals hold at once with "
+            f"{self.effects.against}; all intervals hold at once with "
             f"{100 * (1 - self.effects.delta):g} %."
         ]
         if self.evaluation is not None:
             lines.append(f"{_agreement(self.verdict, f['judged'])}: {self._judged()[1]}.")
-            lines += [_of_change(change, f["counted"]) for change in self.changes[:2]]
+            lines += self._told(LINES - 1)
         else:
             told = [row for row in arms if row["arm"] != self.effects.best or not self._everyone]
-            lines += self.effects.told(told, TOLD)
+            lines += self.effects.told(told, LINES)
         return [*lines, f["subgroups"]]
+
+    def _told(self, most: int) -> list[str]:
+        """What the judging part says of the first claims, a line each."""
+        if self.described is None:
+            return []
+        shown = as_called(self.described)
+        told = [claim for claim in shown.claims if not claim.always][:most]
+        return [_of_claim(claim, shown, self.facts["counted"]) for claim in told]
 
     def _learned(self) -> str:
         """Who learned from how many, and what that is worth."""
@@ -346,29 +383,6 @@ class Study(Result):
         return [*self.answer(), *self._warned()][:8]
 
 
-def _always(policy: Any, changes: Sequence[Change]) -> list[tuple[str, str, float]]:
-    """Confirmations that change what is done: where, the action, its share today."""
-    table = policy.confirmations()
-    named = table["where" if "where" in table.columns else "state"]
-    rows = zip(named, table["suggested"], table["usual_share"], strict=True)
-    least = 1 - HARDLY if changes else 1.0
-    found = [(str(w), str(a), float(share)) for w, a, share in rows if share < least]
-    return sorted(found, key=lambda row: row[2])
-
-
-def _finding(policy: Any, changes: Sequence[Change]) -> str:
-    """What to do, for whom: places of one action together."""
-    grouped: dict[str, list[str]] = {}
-    for change in changes:
-        do = f"{change.suggested}, not {change.usual}"
-        grouped.setdefault(do, []).append(change.situation)
-    for where, do, share in _always(policy, changes):
-        grouped.setdefault(f"always {do}, not only in {share:.0%}", []).append(where)
-    said = [f"{_where(places)}: {do}." for do, places in list(grouped.items())[:TOLD]]
-    more = len(grouped) - TOLD
-    return " ".join(said) + (f" And {many(more, 'more change')}." if more > 0 else "")
-
-
 def _agreement(verdict: Verdict, n: int) -> str:
     """What the part that judged says, in words."""
     return {
@@ -388,23 +402,18 @@ def _hidden(doubt: Sensitivity) -> str:
         f"more than {star:.2g} times"
     )
     known = max(doubt.yardstick, key=lambda row: row["gamma"], default=None)
-    if known is None:
+    if known is None or known["gamma"] < TELLS:
         return f"{said}."
     return f"{said}; hiding {known['column']!r} would be {known['gamma']:.2g} times."
 
 
-def _where(places: Sequence[str]) -> str:
-    """Where a change applies: some situations, told in one breath."""
-    named = " or ".join(places[:TOLD])
-    more = f" or {len(places) - TOLD} more situations" if len(places) > TOLD else ""
-    return f"When {named}{more}"
-
-
-def _of_change(change: Change, counted: str) -> str:
-    """What the judging part says of one change."""
-    c = change.check
+def _of_claim(claim: Claim, described: Any, counted: str) -> str:
+    """What the judging part says of one claim."""
+    c = claim.check
     who = f"{c.took:,} {counted} took it, {c.others:,} did not"
-    where = f"- {change.situation}: {change.suggested}"
+    where = f"- {places_of(claim, described)}: {claim.suggested}"
+    if c.unfair:
+        return f"{where}: {who}; recorded chances differ, and not all are on record: no comparison."
     if c.advantage is None or c.low is None or c.high is None:
         return f"{where}: {who}; too few to tell."
     return f"{where}: {c.outcome.apart(c.advantage, c.low, c.high)[1]}; {who}."
@@ -508,13 +517,25 @@ def study(
                 name, why, claim = MAIN, "a trial", ALL_PATIENTS
             else:
                 claim = f"{claim}; δ/2, as the arms have δ/2"
-                if single is not None and features:  # the arm, wherever no rule holds
+                rest_of_them = features and all(rule.conditions for rule in policy.rules)
+                if single is not None and rest_of_them:  # the arm, wherever no rule holds
                     rest = for_everyone(learn, arms, gamma=discount, cut=cut).rules[0]
                     bare = {k: v for k, v in rest.facts.items() if k in UNCLAIMED}
                     policy = replace(policy, rules=(*policy.rules, replace(rest, facts=bare)))
             if kept is not None:
                 policy.save(kept)
-        acts = bool(policy.decisions.speaks.any())
+        acts, parts = bool(policy.decisions.speaks.any()), None
+        if acts and any(parts_of(log)):
+            tell("parts of the outcome", 0.0)
+            parts = (
+                by_part_for_everyone(log, arms.best, seed=seed)
+                if by_all and arms is not None
+                else by_part(policy, judge, draws=min(draws, 1_000), seed=seed)
+            )
+            if any(parts["refused"]):
+                policy, acts = only(policy, ()), False
+                if kept is not None:
+                    policy.save(kept)
         again = None
         if acts and not by_all:
             tell("other divisions", 0.0)
@@ -527,9 +548,7 @@ def study(
         elif folder is not None:
             heading = title or (arms.finding() if acts and arms is not None else NOTHING)
             everybody = log if acts else judge
-            described = _page(policy, everybody, folder, by, draws, seed, heading, date, progress)[
-                1
-            ]
+            _page(policy, everybody, folder, by, draws, seed, heading, date, progress)
     facts = {
         "learner": name, "why": why, "level": float(delta), "claim": claim, "gamma": discount,
         "share": float(share), "n_min": n_min, "seed": seed,
@@ -538,10 +557,11 @@ def study(
         "log": log.digest(), "acts": acts, "subgroups": subgroups, "policy": policy.digest(),
         "same": None if again is None else again[0],
         "divisions": None if again is None else again[1],
+        "parts": [] if parts is None else parts.to_dicts(),
     }  # fmt: skip
     said = tuple(dict.fromkeys(said_by(w) for w in caught))
-    changes = () if judged is None or described is None else described
-    result = Study(policy, judged, doubt, tuple(changes), facts, said, folder, arms)
+    shown = None if judged is None else described
+    result = Study(policy, judged, doubt, shown, facts, said, folder, arms)
     if folder is not None:
         from dprl.logs.reading.tables import write_rows
 
@@ -590,7 +610,8 @@ def _split(
     ends = judge.outcome.ends(mean - 2 * se, mean + 2 * se)
     more = judge.outcome.apart(judge.outcome.shown(mean), *ends)[1]
     if mean > se:
-        return f"Against {arms.best} for everyone, on the part that judges: {more}.", False
+        best = arms.called.act(arms.best)
+        return f"Against {best} for everyone, on the part that judges: {more}.", False
     return f"Different arms for subgroups add nothing that is sure: {more}.", True
 
 
@@ -725,9 +746,8 @@ def _judged(
     policy: Any, judge: Log, folder: Path | None, by: Any, draws: int, seed: int,
     title: str | None, date: datetime.date | None,
     progress: Callable[[str, float], None] | None,
-) -> tuple[Evaluation | None, tuple[Change, ...], Sensitivity | None]:  # fmt: skip
+) -> tuple[Evaluation | None, Described, Sensitivity | None]:  # fmt: skip
     """What the judging part says: of the whole, of each change, and of hidden causes."""
-    from dprl.apps.reports.changes import describe_changes
     from dprl.evaluation._evaluate import evaluate
     from dprl.evaluation._sensitivity import sensitivity
     from dprl.policies.familiar import like_policy
@@ -736,40 +756,35 @@ def _judged(
         judged: Evaluation | None = evaluate(
             policy, judge, draws=draws, seed=seed, by=by, progress=progress
         )
-        changes = describe_changes(policy, like_policy(policy, judge)).changes
+        described = describe_changes(policy, like_policy(policy, judge), seed=seed)
     else:
-        report, changes = _page(policy, judge, folder, by, draws, seed, title, date, progress)
-        judged = report.evaluation
+        page = _page(policy, judge, folder, by, draws, seed, title, date, progress)
+        judged, described = page.evaluation, page.described
     doubt = None
     if judged is not None and judged.facts["recorded"] == 1:  # by lot: nothing is hidden
-        return judged, changes, doubt
+        return judged, described, doubt
     try:
         doubt = sensitivity(policy, judge, draws=min(draws, 1_000), seed=seed, progress=progress)
     except (LogError, ParameterError, PolicyError) as error:
         warnings.warn(f"no bounds for unrecorded causes: {error.what}", stacklevel=2)
-    return judged, changes, doubt
+    return judged, described, doubt
 
 
 def _page(
     policy: Any, judge: Log, folder: Path, by: Any, draws: int, seed: int, title: str | None,
     date: datetime.date | None, progress: Callable[[str, float], None] | None,
-) -> tuple[Report, tuple[Change, ...]]:  # fmt: skip
-    """The page, and the changes that are on it."""
+) -> Report:  # fmt: skip
+    """The page."""
     from dprl.apps.reports._report import report
-    from dprl.apps.reports.changes import describe_changes
-    from dprl.policies.familiar import like_policy
 
-    changes = describe_changes(policy, like_policy(policy, judge)).changes
-    acts = bool(policy.decisions.speaks.any())
-    heading = title or (_finding(policy, changes) if acts else NOTHING)
     written = report(
-        policy, judge, folder / REPORT, title=heading, draws=draws, seed=seed, by=by, date=date,
+        policy, judge, folder / REPORT, title=title, draws=draws, seed=seed, by=by, date=date,
         progress=progress,
     )  # fmt: skip
     everyone = policy.provenance.get("log") == judge.digest()  # arms of a trial, judged by all
-    if acts and written.evaluation is None and not everyone:
+    if policy.decisions.speaks.any() and written.evaluation is None and not everyone:
         raise LogError(
             f"the part that judges cannot be told from the part that learned: {written.seen}.",
             do="Name what stays together (group), and look for rows that stand twice.",
         )
-    return written, changes
+    return written

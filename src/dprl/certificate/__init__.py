@@ -6,7 +6,7 @@ numbers: the published bounds beside a sound one, and an approximate gain for po
 certificate.
 """
 
-from dprl.certificate._gate import gate
+from dprl.certificate._gate import gate, register
 from dprl.certificate.bounds import (
     Bound,
     count_errors,
@@ -36,6 +36,7 @@ __all__ = [
     "gate",
     "pqi_corollary_2",
     "published",
+    "register",
     "sound_theorem_1",
     "sound_theorem_2",
     "spibb_theorem_2",

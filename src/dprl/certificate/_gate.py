@@ -50,15 +50,26 @@ from dprl.certificate.assumptions import LogRecord
 from dprl.certificate.cells import gate_cells
 from dprl.certificate.pair_tests import Learner
 from dprl.certificate.rules import gate_rules
-from dprl.certificate.settings import GateSettings, check_cut, in_memory, refuse_own_medians
-from dprl.certificate.states import check_sites, gate_states, universe
+from dprl.certificate.settings import (
+    GateSettings,
+    check_cut,
+    in_memory,
+    refuse_completed,
+    refuse_own_medians,
+)
+from dprl.certificate.states import (
+    OTHERS_N_MIN,
+    Proposer,
+    check_sites,
+    gate_states,
+    universe,
+)
 from dprl.certificate.whole_policy import gate_policy
 from dprl.errors import BalanceWarning, ParameterError
 from dprl.evidence.balance import Balance, Compared, balance, changes_in
 from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.sites.evidence import SiteEvidence
 from dprl.evidence.yardstick import hidden_columns, yardstick_words
-from dprl.learners.confident import Confident
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.learners.rules.learner import Rules
@@ -91,6 +102,15 @@ def register(kind: CertificateKind, how: Gate) -> None:
         kind: Its name, its rows, its claim and what would contradict it.
         how: Called with the proposal, the log and the settings of a gate; returns the policy that
             is issued, with its certificate, whose mode is the name of the kind.
+
+    Example:
+        >>> register(CertificateKind(name="mine"), lambda proposal, log, settings: proposal)
+        >>> import dprl
+        >>> log = dprl.envs.risky_arms().sample(10, seed=0)
+        >>> learner = dprl.DPRLDiscrete(n_min=2, gamma=1.0)
+        >>> dprl.gate(learner.fit(log), log, mode="mine", value_range=(0, 1)).may_change
+        True
+        >>> del KINDS["mine"], GATES["mine"]
     """
     KINDS[kind.name], GATES[kind.name] = kind, how
 
@@ -126,7 +146,7 @@ def warn_of_differences(gate: Callable[..., Any]) -> Any:
 
 @warn_of_differences
 def gate(
-    proposal: Policy | DPRLDiscrete | DPRLContinuous | Confident | Rules,
+    proposal: Any,
     log: Log | SiteEvidence | LogInParts,
     *,
     delta: float = 0.05,
@@ -142,16 +162,20 @@ def gate(
     confounding: float = 1.0,
     avoid: bool = True,
     cluster: Any = None,
+    gamma: float | None = None,
 ) -> TablePolicy | CellPolicy | RulePolicy:
     """The part of a policy that this log proves to improve on usual practice.
 
     Args:
         proposal: `dprl.DPRLDiscrete`, `dprl.DPRLContinuous` or `dprl.Rules`, or a policy that one
-            of them has fitted. (`dprl.Confident` states a bound of its own; it and its policies
-            are for mode "policy" only.) For labelled states
-            the gated policy keeps some of its suggestions. For `dprl.DPRLContinuous` only its
-            settings are used: the features are grouped into cells, and each cell is decided anew.
-            Of `dprl.Rules` all rules that one half proposed are tested, on the other half.
+            of them has fitted. For labelled states the gated policy keeps some of its suggestions.
+            For `dprl.DPRLContinuous` only its settings are used: the features are grouped into
+            cells, and each cell is decided anew. Of `dprl.Rules` all rules that one half proposed
+            are tested, on the other half. For labelled states it may also be any other learner,
+            `dprl.Confident`, `dprl.baselines.SPIBB` or one of your own: an object whose fit(log)
+            returns a policy; or a policy that one has fitted. What it suggests in a state is the
+            action whose probability it raises most over practice. Its n_min counts, if it has
+            one, else 20. (What `dprl.Confident` states of its gain is a bound of its own kind.)
         log: The log to certify with; for a policy, usually the log it was fitted to. The part of
             the log that proposes a suggestion and the part that certifies it are kept apart. For
             rules it is exactly the log they were fitted to, or groups they have never seen, all of
@@ -197,17 +221,18 @@ def gate(
         avoid: For labelled states with three actions or more: whether the gate may also say what
             *not* to do, where one action is surely worse than the others together and no single
             one of them is surely better. Such a suggestion need not be in a policy that is gated;
-            it shares δ with the others. Default True.
+            it shares δ with the others. Only where DPRL proposes. Default True.
         cluster: For labelled states: where to count, as in `dprl.DPRLDiscrete.fit`. The
             certificate is the same, to the last digit. Default None: this process.
+        gamma: Discount in (0, 1], for a proposal that has none of its own. Default None: its own.
 
     Returns:
         The gated policy, with its `Certificate` in `.certificate`. For labelled states a `Policy`,
         for features a `CellPolicy`, for rules a `RulePolicy`.
 
     Raises:
-        ParameterError: An argument is outside its range, or the proposal is not from a learner of
-            dprl that counts each trajectory once.
+        ParameterError: An argument is outside its range, the proposal is neither a learner nor a
+            policy, or it counts a trajectory more than once.
         PolicyError: The log shares groups with the log that rules were learned from and is not the
             same log, or the halves in which they were made cannot be made again.
         LogError: The log has cut episodes and the learner does not say how to treat them, a return
@@ -224,6 +249,7 @@ def gate(
         ['antibiotics', DEFER]
     """
     check_choice("mode", mode, tuple(GATES))
+    given, proposal = proposal, _proposing(proposal, gamma)
     if isinstance(log, SiteEvidence) and value_range is None:
         value_range = log.schema.value_range
     outcome = log.facts.outcome if hasattr(log, "facts") else UNDECLARED
@@ -232,11 +258,12 @@ def gate(
         markov, split, seed, avoid,
     )  # fmt: skip
     if isinstance(log, SiteEvidence):
-        settings = check_sites(log, _learner(proposal), settings)
+        settings = check_sites(log, learner_of(proposal), settings)
     else:
-        log = _encoded(proposal, log)
+        log = _encoded(given, log)
         if grade == "proved":
-            refuse_own_medians(proposal, log)
+            refuse_own_medians(given, log)
+            refuse_completed(log)
     gated: TablePolicy | CellPolicy | RulePolicy
     if cluster is None or isinstance(log, SiteEvidence):  # counted already
         gated = GATES[mode](proposal, log, settings)
@@ -253,7 +280,16 @@ def gate_suggestions(
     if isinstance(proposal, Rules) or getattr(proposal, "changes_by", "") == "rule":
         settings.check_rules()
         return _gate_rules(proposal, in_memory(log, "a gate over rules"), settings)
-    learner = _learner(proposal)
+    if isinstance(proposal, Proposer):
+        log = in_memory(log, "a gate of another learner than DPRL")
+        if log.state is None:
+            raise ParameterError(
+                f"{proposal.name} is certified over labelled states, and these are features.",
+                do=worded(
+                    "Label the states, or use {learner}.", learner=api("dprl.DPRLContinuous")
+                ),
+            )
+    learner = learner_of(proposal)
     if learner.visits != "first":
         raise ParameterError(
             "counting every visit carries no certificate: visits of one trajectory are not "
@@ -269,6 +305,10 @@ def gate_suggestions(
         settings.check_cells()
         return _gate_cells(learner, in_memory(log, "a gate over features"), settings)
     source: Source = as_source(log)
+    if isinstance(proposal, Proposer):
+        policy = None if hasattr(proposal.given, "fit") else proposal.given
+        origin = _origin(policy, source)
+        return gate_states(learner, source, settings, policy, origin, proposal)
     policy = None if isinstance(proposal, DPRLDiscrete) else cast("Policy", proposal)
     return gate_states(learner, source, settings, policy, _origin(proposal, source))
 
@@ -314,29 +354,55 @@ def _origin(proposal: Any, log: Source | Log) -> dict[str, Any]:
     return {"proposed": sealed_origin(origin)}
 
 
-def _learner(proposal: Any) -> Learner:
-    """The proposal, if it is a learner; else a learner with the settings of the policy."""
+OWN = ("DPRLDiscrete", "DPRLContinuous", "Rules")
+"""Learners whose own rule proposes."""
+
+
+def _proposing(proposal: Any, gamma: float | None) -> Any:
+    """The proposal; another learner's, or its policy, with the rule that suggestions must pass."""
+    settings = dict(getattr(proposal, "parameters", {}))
+    name = str(settings.get("learner", type(proposal).__name__))
+    learns, acts = hasattr(proposal, "fit"), hasattr(proposal, "at") and hasattr(proposal, "space")
+    if not learns and not acts:
+        raise ParameterError(
+            f"a gate certifies what a learner or a policy suggests; a {name} is neither.",
+            do="A learner has fit(log), which returns a policy.",
+        )
+    own = getattr(proposal, "gamma", settings.get("gamma"))
+    if own is not None and gamma not in (None, own):
+        raise ParameterError(
+            f"gamma = {gamma!r}, and that of {name} is {own!r}.", do="Leave it out."
+        )
+    of_features = getattr(proposal, "changes_by", "state") != "state"
+    if of_features or (name in OWN and (name == type(proposal).__name__ or acts)):
+        return proposal
+    gamma = gamma if own is None else own
+    if gamma is None:
+        raise ParameterError(
+            f"{name} has no discount, and returns need one.",
+            do=worded("Say {gamma}.", gamma=option("gamma", 1.0)),
+        )
+    n_min = getattr(proposal, "n_min", settings.get("n_min"))
+    rule = DPRLDiscrete(
+        n_min=OTHERS_N_MIN if n_min is None else n_min,
+        gamma=float(gamma),
+        cut=getattr(proposal, "cut", settings.get("cut")),
+    )
+    return Proposer(proposal, rule, name)
+
+
+def learner_of(proposal: Any) -> Learner:
+    """The learner whose rule a proposal has: itself, or one with the settings of the policy."""
     if isinstance(proposal, DPRLDiscrete | DPRLContinuous):
         return proposal
-    settings = dict(getattr(proposal, "parameters", {}))
+    if isinstance(proposal, Proposer):
+        return proposal.rule
+    settings = dict(proposal.parameters)
     name = settings.pop("learner", None)
-    if name == "Confident" or type(proposal).__name__ == "Confident":
+    if name not in OWN:
         raise ParameterError(
-            "a gate proves what whole returns show; Confident chooses in a model, and its policy "
-            "states its own bound (policy.stated).",
-            f"a {type(proposal).__name__}",
-            worded(
-                "For a certificate fit {learner} and gate that; judge this policy with {command}.",
-                learner=api("DPRLDiscrete"),
-                command=api("dprl.evaluate"),
-            ),
-        )
-    if name not in ("DPRLDiscrete", "DPRLContinuous"):
-        raise ParameterError(
-            f"a gate is for DPRL's learners and policies; got {name or type(proposal).__name__}.",
-            do=worded(
-                "Rivals' policies can be judged with {command}.", command=api("dprl.evaluate")
-            ),
+            f"over features a gate is for DPRL's learners and policies; got one of {name!r}.",
+            do=worded("Other policies can be judged with {command}.", command=api("dprl.evaluate")),
         )
     settings["n_min"] = math.inf if settings["n_min"] is None else settings["n_min"]
     kind: type[Learner] = DPRLDiscrete
@@ -357,7 +423,7 @@ def _encoded(proposal: Any, log: Any) -> Any:
         return log  # which is refused in a moment
     if isinstance(proposal, DPRLContinuous):
         return with_indicators(log)
-    if isinstance(proposal, DPRLDiscrete | Confident):
+    if hasattr(proposal, "fit") and not isinstance(proposal, Rules):
         return labelled(log)
     return like_policy(proposal, log)
 

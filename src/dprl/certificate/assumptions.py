@@ -13,7 +13,7 @@ from dprl.certificate.settings import GateSettings
 from dprl.evidence.propensity import RecordedPropensity
 from dprl.logs.log import Log
 from dprl.logs.outcome import Outcome
-from dprl.logs.source import UNRELATED, Chunk, LogFacts, Source, recorded_words
+from dprl.logs.source import UNRELATED, Chunk, LogFacts, Source, recorded_words, unseen_words
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ def resting_on(
         independent,
         *decisions,
         practice,
-        _treated_words(facts, n, cut),
+        unseen_words(facts.columns) or _treated_words(facts, n, cut),
         *_returns_words(settings, facts.outcome),
         *chosen,
         *_windowed(facts),

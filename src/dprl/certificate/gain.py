@@ -37,10 +37,12 @@ from dprl._core.checks import Cut, check_draws, check_level, check_seed
 from dprl._core.compiled import compiled
 from dprl._core.linear import solve
 from dprl._core.table import Result
+from dprl._core.words import api, worded
 from dprl.certificate.eprocesses import counted_rows, lower_mean
 from dprl.certificate.evalues import kl_lower
-from dprl.errors import ParameterError
+from dprl.errors import LogError, ParameterError
 from dprl.evidence.counts import count
+from dprl.evidence.propensity import RecordedPropensity
 from dprl.logs.log import Log
 from dprl.logs.returns import first_visits, returns
 from dprl.logs.source import Chunk, Source, columns_in_order
@@ -227,12 +229,26 @@ def estimate(held: HeldOut, *, level: float, draws: int, seed: int) -> Approxima
 def _stand_for(log: Log, followed: Ints, avoids: Bools) -> Floats:
     """float64 (n,): how many each that followed stands for, one over its chance; else 1.
 
-    Of what merely avoids an action among three or more it is not.
+    Where chances on record are the same within a state all stand for as many. Where they differ,
+    and one is missing, or something is merely avoided among three actions or more, nobody knows.
     """
     p = np.full(len(followed), np.nan) if log.propensity is None else log.propensity[followed]
-    if np.isnan(p).any() or (avoids.any() and log.n_actions > 2):
-        return np.ones(len(followed))
-    return np.asarray(1 / p)
+    if not np.isnan(p).any() and not (avoids.any() and log.n_actions > 2):
+        return np.asarray(1 / p)
+    state, chances = log.codes()[followed], RecordedPropensity.of(log)
+    if chances is not None and not chances.same[state].all():
+        unequal = state[~chances.same[state]][0]
+        raise LogError(
+            "the recorded chances differ within a state, and those who followed cannot be weighed "
+            f"by them: {int(np.isnan(p).sum()):,} of {len(p):,} have none, "
+            f"{int(avoids.sum()):,} merely avoid an action.",
+            f"state {log.states[unequal]!r}",
+            worded(
+                "Record the chance of every action that was taken, or judge the policy with "
+                "{command}.", command=api("dprl.evaluate"),
+            ),
+        )  # fmt: skip
+    return np.ones(len(followed))
 
 
 def _choices(policy: Policy, log: Log) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ import math
 import os
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -222,6 +222,8 @@ def log_drift(before: Any, since: Any) -> Floats:
 #   otherwise brought and the certified bound together, and what followers had. That is no
 #   comparison: it also fails where patients have become others.
 #   These five e-values of each suggestion decide at 10k/δ.
+#   Where the recorded chances of a state differ between additions, its visits are compared within
+#   those of the same chance, and these e-values, of different groups, are multiplied.
 # * *more*: pairs that were not issued, although their action looked better than doing otherwise and
 #   n_min trajectories took it: certified now where the e-value of "no benefit" reaches 2C/δ, C the
 #   number of such pairs; as much is left for the probability of the action in the lower bound.
@@ -359,7 +361,7 @@ def candidates(policy: TablePolicy, n_min: float) -> Ints:
 
 def watch(
     policy: TablePolicy,
-    seen: Visits,
+    seen: Sequence[Visits],
     since: Ints,
     recent: Ints,
     *,
@@ -372,7 +374,8 @@ def watch(
 
     Args:
         policy: A certified policy over S labelled states with A actions.
-        seen: New visits; its actions are those of the policy, and one for all others.
+        seen: New visits, in parts that may be compared each within itself; their actions are those
+            of the policy, and one for all others.
         since: int64 (S, A + 1), new groups that took each action at their first visit.
         recent: int64 (S, A + 1), visits of the newest additions, at least `RECENT` where there are.
         delta: Level of each kind of statement.
@@ -384,6 +387,7 @@ def watch(
     assert policy.certificate is not None  # a monitor takes no other
     rows = _tested(policy, seen, recent, delta)
     more = _more(policy, seen, delta, n_min)
+    apart = _apart(policy, seen)
     drift = _drifted(policy, since, delta)
     worst = max((VERDICTS[row["verdict"]] for row in rows), default=1)
     if not rows or all(row["verdict"] == "cannot say" for row in rows):
@@ -393,15 +397,29 @@ def watch(
     shown = [outcome.facts(row, WATCHED) for row in rows]
     more = [outcome.facts(row) for row in more]
     return Watch(
-        status, seen.n_groups, _suggestions(shown, delta), _table(more, "Certified now", MORE),
+        status, seen[0].n_groups, _suggestions(shown, delta), _table(more, "Certified now", MORE),
         _table(drift, "Practice has changed where the policy defers", DRIFT),
-        _notes(policy, rows, strange, delta, chosen),
+        _notes(policy, rows, strange, delta, chosen, apart),
     )  # fmt: skip
 
 
-def _tested(policy: TablePolicy, seen: Visits, recent: Ints, delta: float) -> list[dict[str, Any]]:
-    """One row per suggestion: what was promised and estimated, and what new visits say of it."""
-    A, (lowest, highest) = len(policy.actions), seen.value_range
+def _apart(policy: TablePolicy, seen: Sequence[Visits]) -> list[int]:
+    """The states whose visits are in more than one part."""
+    A = len(policy.actions) + 1
+    met = np.zeros(len(policy.states), np.int64)
+    for part in seen:
+        met[np.unique(part.pair // A)] += 1
+    return np.flatnonzero(met > 1).tolist()
+
+
+def _tested(
+    policy: TablePolicy, seen: Sequence[Visits], recent: Ints, delta: float
+) -> list[dict[str, Any]]:
+    """One row per suggestion: what was promised and estimated, and what new visits say of it.
+
+    Parts are of groups that are independent, so their e-values are multiplied.
+    """
+    A, (lowest, highest) = len(policy.actions), seen[0].value_range
     width, state = highest - lowest, {label: s for s, label in enumerate(policy.states)}
     promised = (
         {} if policy.certificate is None else {r["state"]: r for r in policy.certificate.rows}
@@ -412,18 +430,22 @@ def _tested(policy: TablePolicy, seen: Visits, recent: Ints, delta: float) -> li
         s, avoid = state[label], "avoid" in row
         a = policy.actions.index(row["avoid"] if avoid else row["suggested"])
         pair = s * (A + 1) + a
-        n, difference = seen_of(seen, pair)
+        here = [part for part in seen if (part.pair // (A + 1) == s).any()] or [seen[0]]
+        n, difference = _seen_in(here, pair)
         if avoid:  # whoever does anything else has followed
             n, difference = n[::-1], -difference
         low = max(float(row.get("low") or row["advantage_low"] or 0.0), 0.0)
         estimate = max(float(row.get("difference") or 0.0), low)
-        up = down = 0.5
-        if seen.markov:
-            nats = math.log(4 * k / delta)
-            down = lower_mean([1.0, 0.0], n, nats)
-            up = max(lower_mean([0.0, 1.0], n, nats), 1e-9)  # of doing otherwise
+        shares = [(0.5, 0.5)] * len(here)
+        if seen[0].markov:
+            nats = math.log(4 * k * len(here) / delta)
+            each = [seen_of(part, pair)[0][:: -1 if avoid else 1] for part in here]
+            shares = [
+                (lower_mean([1.0, 0.0], m, nats), max(lower_mean([0.0, 1.0], m, nats), 1e-9))
+                for m in each
+            ]  # of following, and of doing otherwise
 
-        less_than = partial(_less_than, seen, pair, up / width, down / up, avoid)
+        less_than = partial(_less_than, here, pair, shares, width, avoid)
         usual, took = (float(x[s, a]) for x in (policy.others_mean, policy.took_mean))
         m = float(np.asarray(policy.n)[s, a])
         if avoid:
@@ -431,12 +453,13 @@ def _tested(policy: TablePolicy, seen: Visits, recent: Ints, delta: float) -> li
         took = (m * took + lowest + highest) / (m + 2)  # one return at each end: luck is not all
         evidence = {
             "less": less_than(low), "worse": less_than(0.0), "estimate": less_than(estimate),
-            **{name: below(seen, pair, min(max((v - lowest) / width, 0.0), 1.0), avoid)
+            **{name: sum(below(part, pair, min(max((v - lowest) / width, 0.0), 1.0), avoid)
+                         for part in here)
                for name, v in (("level", usual + low), ("level_estimate", took))},
         }  # fmt: skip
-        here = recent[s]
-        otherwise = here[a] if avoid else here.sum() - here[a]
-        adopted = here.sum() >= RECENT and otherwise <= OTHERWISE * here.sum()
+        new = recent[s]
+        otherwise = new[a] if avoid else new.sum() - new[a]
+        adopted = new.sum() >= RECENT and otherwise <= OTHERWISE * new.sum()
         rows.append({
             "state": label, "suggested": row["suggested"], "promised": low, "estimated": estimate,
             "took": int(n[0]), "others": int(n[1]), "difference": difference * width,
@@ -444,16 +467,31 @@ def _tested(policy: TablePolicy, seen: Visits, recent: Ints, delta: float) -> li
             else None,
             **{f"log10_e_{name}": e / TEN for name, e in evidence.items()},
             "verdict": _verdict(evidence, reach, bool(adopted), bool(n.all())),
-            "holdout": _holdout(seen, pair, estimate / width, reach),
+            "holdout": _holdout(here[-1], pair, estimate / width, reach),
         })  # fmt: skip
     return rows
 
 
+def _seen_in(parts: Sequence[Visits], pair: int) -> tuple[Ints, float]:
+    """Visits with the action and without, and the difference: within the parts that have both."""
+    each = [seen_of(part, pair) for part in parts]
+    n: Ints = np.sum([one for one, _ in each], axis=0)
+    if len(each) == 1:
+        return n, each[0][1]
+    both = [(one.sum(), difference) for one, difference in each if one.all()]
+    weight, differences = np.array(both).T if both else (np.ones(1), np.full(1, np.nan))
+    return n, float(weight @ differences / weight.sum())
+
+
 def _less_than(
-    seen: Visits, pair: int, up: float, odds: float, avoid: bool, difference: float
-) -> float:
+    parts: Sequence[Visits], pair: int, shares: Sequence[tuple[float, float]], width: float,
+    avoid: bool, difference: float,
+) -> float:  # fmt: skip
     """Natural logarithm of the e-value of "it brings at least this difference"."""
-    return against(seen, pair, up * difference, odds, avoid)
+    return sum(
+        against(part, pair, up / width * difference, down / up, avoid)
+        for part, (down, up) in zip(parts, shares, strict=True)
+    )
 
 
 def _verdict(evidence: dict[str, float], reach: float, adopted: bool, compared: bool) -> str:
@@ -495,13 +533,16 @@ def _holdout(seen: Visits, pair: int, difference: float, reach: float) -> int | 
     return math.ceil(10 / 9 * max(spread, 0.01) * (far / difference) ** 2)
 
 
-def _more(policy: TablePolicy, seen: Visits, delta: float, n_min: float) -> list[dict[str, Any]]:
+def _more(
+    policy: TablePolicy, seen: Sequence[Visits], delta: float, n_min: float
+) -> list[dict[str, Any]]:
     A = len(policy.actions)
     pairs = candidates(policy, n_min)
+    nats = math.log(2 * max(len(pairs), 1) / delta)
+    pairs = pairs[~np.isin(pairs // A, _apart(policy, seen))]
     if not len(pairs):
         return []
-    nats = math.log(2 * len(pairs) / delta)
-    proved = advantages(seen, pairs // A * (A + 1) + pairs % A, nats, nats)
+    proved = advantages(seen[0], pairs // A * (A + 1) + pairs % A, nats, nats)
     return [
         {"state": policy.states[int(pair) // (A + 1)],
          "suggested": policy.actions[int(pair) % (A + 1)], "advantage_low": float(low),
@@ -560,6 +601,7 @@ def _notes(
     strange: float,
     delta: float,
     chosen: Sequence[int],
+    apart: Sequence[int],
 ) -> tuple[str, ...]:
     notes = [
         f"Each kind of statement (contradicted, certified now, practice has changed) is false with "
@@ -589,6 +631,11 @@ def _notes(
             f"At {_first(str(policy.states[s]) for s in chosen)} the recorded chances differ from "
             "row to row: who took the suggestion was chosen, so that these visits cannot be "
             "compared and are left out."
+        )
+    if apart:
+        notes.append(
+            f"At {_first(str(policy.states[s]) for s in apart)} the recorded chances differ "
+            "between additions: only visits with the same chance are compared with each other."
         )
     if strange > 0:
         notes.append(f"{strange:.1%} of the new steps are in states that the policy does not know.")
@@ -764,6 +811,7 @@ class Monitor:
             "left_out": int((~new).sum()), "steps": treated.n_steps, "strange": strange,
             "visits": {name: getattr(visits, name)[fine].tolist() for name in COLUMNS},
             "first": _sparse(self._first(treated)), "chosen": chosen.tolist(),
+            **self._chances(treated),
         }  # fmt: skip
         looked = self._look([*self.record.additions, entry])
         entry["look"] = looked.to_dict()
@@ -943,6 +991,22 @@ class Monitor:
         states = self._codes(log)[0][~chances.fair(allowed)]
         return np.asarray(np.unique(states[states >= 0]))
 
+    def _chances(self, log: Log) -> dict[str, Any]:
+        """What the log records of the chances of actions: its smallest and largest, by pair."""
+        chances = RecordedPropensity.of(log)
+        if chances is None:
+            return {}
+        A, S = len(self.policy.actions) + 1, len(self.policy.states)
+        state, action = self._codes(log)
+        s, a = np.nonzero(np.isfinite(chances.low) & (state >= 0)[:, None])
+        low, high = np.full(S * A, np.inf), np.full(S * A, -np.inf)
+        pair = state[s] * A + action[a]
+        np.minimum.at(low, pair, chances.low[s, a])
+        np.maximum.at(high, pair, chances.high[s, a])
+        at = np.flatnonzero(np.isfinite(low))
+        ends = {"low": low[at].tolist(), "high": high[at].tolist()}
+        return {"chances": {"pair": at.tolist(), **ends}}
+
     def _first(self, log: Log) -> Ints:
         """int64 (S, A + 1): groups that took each action at their first visit of each state."""
         state, action = self._codes(log)
@@ -953,10 +1017,19 @@ class Monitor:
         return np.bincount(s[fine] * A + a[fine], minlength=S * A).reshape(S, A)
 
     def _look(self, additions: list[dict[str, Any]]) -> Watch:
-        parts = [[np.array(e["visits"][c], np.int64) for e in additions] for c in COLUMNS]
-        columns = [np.concatenate([np.zeros(0, np.int64), *part]) for part in parts]
         groups = sum(len(e["groups"]) for e in additions)
         S, A = len(self.policy.states), len(self.policy.actions) + 1
+        parts: list[list[list[Ints]]] = [[[np.zeros(0, np.int64)] * len(COLUMNS)]]
+        for entry, part in zip(additions, self._parts(additions), strict=True):
+            columns = [np.array(entry["visits"][c], np.int64) for c in COLUMNS]
+            own = part[columns[0] // A]
+            for k in np.unique(own).tolist():
+                parts += [[] for _ in range(k + 1 - len(parts))]
+                parts[k].append([column[own == k] for column in columns])
+        seen = [
+            self._counted([np.concatenate(c) for c in zip(*part, strict=True)], groups)
+            for part in parts
+        ]
         since = np.zeros(S * A, np.int64)
         for entry in additions:
             since[np.array(entry["first"]["pair"], np.int64)] += entry["first"]["count"]
@@ -964,10 +1037,55 @@ class Monitor:
         strange = sum(e["strange"] * e["steps"] for e in additions) / max(steps, 1)
         chosen = sorted({s for e in additions for s in e.get("chosen", ())})
         return watch(
-            self.policy, self._counted(columns, groups), since.reshape(S, A),
+            self.policy, seen, since.reshape(S, A),
             self._recent(additions), delta=self.delta, chosen=chosen, strange=strange,
             n_min=float(self.policy.parameters.get("n_min") or 1),
         )  # fmt: skip
+
+    def _parts(self, additions: list[dict[str, Any]]) -> list[Ints]:
+        """Of each addition the part, int64 (S,), in which visits of a state may be compared.
+
+        A part holds the additions with the same recorded chances, or those without a record.
+        """
+        S, A = len(self.policy.states), len(self.policy.actions) + 1
+        if not any("chances" in entry for entry in additions):
+            return [np.zeros(S, np.int64)] * len(additions)
+        allowed = float(getattr(self.policy.certificate, "confounding", 1.0) or 1.0)
+        known: list[tuple[Ints, RecordedPropensity]] = []  # what a part holds: -1 nothing yet
+        parts = []
+        for entry in additions:
+            ends = np.array([[np.inf], [-np.inf]]) * np.ones(S * A)
+            told = entry.get("chances", {"pair": [], "low": [], "high": []})
+            ends[:, np.array(told["pair"], np.int64)] = told["low"], told["high"]
+            low, high = ends.reshape(2, S, A)
+            own = RecordedPropensity(low, high, np.ones(S, bool))
+            recorded = np.isfinite(low).any(axis=1)
+            left = np.zeros(S, bool)
+            left[np.array(entry["visits"]["pair"], np.int64) // A] = True
+            part = np.zeros(S, np.int64)
+            k = 0
+            while left.any():
+                if k == len(known):
+                    blank = np.full((S, A), np.inf)
+                    known.append((np.full(S, -1), RecordedPropensity(blank, -blank, left)))
+                kind, before = known[k]
+                both = own.merge(before)
+                two = not np.isfinite(both.low[:, 2:]).any()
+                fair = replace(both, low=both.low[:, :2], high=both.high[:, :2]) if two else both
+                fits = left & ((kind < 0) | ((kind == recorded) & fair.fair(allowed)))
+                here = fits[:, None]
+                known[k] = (
+                    np.where(fits, recorded, kind),
+                    RecordedPropensity(
+                        np.where(here, both.low, before.low),
+                        np.where(here, both.high, before.high), np.ones(S, bool),
+                    ),
+                )  # fmt: skip
+                part[fits] = k
+                left &= ~fits
+                k += 1
+            parts.append(part)
+        return parts
 
     def _recent(self, additions: list[dict[str, Any]]) -> Ints:
         """int64 (S, A + 1): visits of the newest additions, until a state has `RECENT` of them."""

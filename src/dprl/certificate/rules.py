@@ -133,7 +133,10 @@ EARLIER = ("grade", "proved_low", "struck", "log10_e", "gate_low", "gate_p")
 KEPT = ("approved", "quantiles")
 """What a gated policy keeps of the provenance of the policy that was gated."""
 
-OF_ALL = ("One half of the groups proposed", "Where only the first suggestion")
+OF_ALL = (
+    "One half of the groups proposed", "The same action for everyone",
+    "Where only the first suggestion",
+)  # fmt: skip
 """How notes begin that are about all rules that the learner issued, not about those proved."""
 
 
@@ -295,7 +298,7 @@ def _certificate(
     chosen = (
         say(
             "Gamma{range} and the settings of the rules were chosen without the returns "
-            "of the half that certified.",
+            "of the groups that certified.",
             range=with_range,
         )
         if own
@@ -393,7 +396,13 @@ def _certifying(
             regions = _regions(policy, proposing, proposals)[1]
             proposing = _labelled(proposing, regions, len(proposals))
         words = (
-            say_many(
+            say(
+                "The same action for everyone was proposed by no half: all groups certified it; "
+                "{k} ways to propose share the level.",
+                k=divisions,
+            )
+            if proposing is None
+            else say_many(
                 "One half of the groups proposed {n:,} rule, the other half certified it; {k} "
                 "such divisions share the level.",
                 "One half of the groups proposed {n:,} rules, the other half certified them, all "

@@ -23,7 +23,7 @@ from dprl._core.words import api, argument, either, option, say, worded
 from dprl.errors import LogError, ParameterError
 from dprl.logs.encoding.encoder import encoding_of, filled
 from dprl.logs.log import Label, Log, check_log
-from dprl.logs.source import LogFacts, Source, check_claim, needs_rows
+from dprl.logs.source import LogFacts, Source, check_claim, needs_rows, unseen_words
 
 GRADES = ("proved", "large-sample")
 
@@ -35,6 +35,12 @@ HONEST = worded(
     cut2=option("cut", "drop-unrelated"),
 )
 """What to do about cut episodes where something is to be proved."""
+TIMED = worded(
+    "Where the table has a time and a status, read it with {survival}: nothing is seen of what "
+    "came after a cut of the only row.",
+    survival=option("survival", "days,status"),
+)
+"""The same where every episode has one row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,14 +271,27 @@ def check_cut(treatment: str | None, source: Source | Log) -> None:
         "ipcw": "and weighted: weights are estimates, and no range of weighted returns is known "
         "beforehand, so nothing can be proved from them.",
     }
+    if treatment == "ipcw" and unseen_words(facts.columns):
+        return  # of a time to event; a proof is refused elsewhere
     if facts.n_cut and treatment in how:
         raise LogError(
             f"{facts.n_cut:,} of {facts.n_episodes:,} episodes were cut"
             f"{',' if treatment is None else ''} {how[treatment]}",
             f"episode {facts.first_cut!r}",
-            HONEST,
+            HONEST if facts.longest > 1 else TIMED,
         )
     check_claim(treatment, source, "a certificate")
+
+
+def refuse_completed(source: Source | Log) -> None:
+    """Refuse a proof where outcomes were not seen: what completes them is estimated."""
+    columns = source.facts.columns if hasattr(source, "facts") else {}
+    if unseen_words(columns):
+        raise LogError(
+            f"{columns['unseen']['rows']:,} outcomes of this log were not seen; what completes "
+            "them is estimated, so nothing can be proved from them.",
+            do=worded("Say {grade}.", grade=option("grade", "large-sample")),
+        )
 
 
 def refuse_own_medians(proposal: Any, log: Any) -> None:

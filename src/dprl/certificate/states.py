@@ -36,6 +36,10 @@ trial was made for, with one correction for their number. Where the Markov prope
 gain of what is issued is bounded (`dprl.certificate.gain`); where it is not, the claim is about
 first visits.
 
+**Any learner may propose** (`Proposer`): of what a half proposes by the rule above, that is tested
+which the learner suggests when it is fitted to that half; of what is certified, that is issued
+which it suggests when it is fitted to the whole log. That only takes away.
+
 What is needed of rows are statistics that merge exactly (`dprl.logs.source`), so a log in memory,
 in parts and on a cluster give the same certificate, to the last digit. Sites that share no rows
 give what they counted (`dprl.certificate.states`).
@@ -83,8 +87,18 @@ from dprl.evidence.decision_points import allowed
 from dprl.evidence.excursions import excursions_of
 from dprl.evidence.sites.evidence import UNITS, SiteEvidence, chances_of
 from dprl.learners.discrete import DPRLDiscrete
-from dprl.logs.log import CUT, Label
-from dprl.logs.source import Chunk, LogFacts, OfTreated, Share, Source, Statistic, check_claim
+from dprl.logs.censoring import treat_cut
+from dprl.logs.log import CUT, Label, Log
+from dprl.logs.source import (
+    Chunk,
+    LogFacts,
+    OfTreated,
+    Share,
+    Source,
+    Statistic,
+    as_source,
+    check_claim,
+)
 from dprl.planning.markov import markov_check
 from dprl.policies.base import provenance_of
 from dprl.policies.familiar import check_familiar
@@ -384,19 +398,29 @@ class _Half:
         return T
 
 
-def _half(learner: DPRLDiscrete, source: Source, groups: Bools, settings: GateSettings) -> _Half:
+def _half(
+    learner: DPRLDiscrete,
+    source: Source,
+    groups: Bools,
+    settings: GateSettings,
+    proposer: Proposer | None,
+) -> _Half:
     """A half of a log, with what it proposes from its own data alone.
 
     Its pairs pass the learner's rule with half of n_min, and their advantage is surely above 0: by
     the way back to the same state where the Markov property is claimed, else by Welch's bound.
+    Where another learner proposes, it suggests them too.
     """
     gamma = learner.gamma
     half = SomeGroups(source, groups, learner.cut, gamma)
     counted = count_source(half, Counts(gamma, cut=learner.cut))
     available = counted.available(half)
     refuted = refutation(source, groups, learner, settings)
+    own: Bools | bool = True
+    if proposer is not None:
+        own = proposer.pairs(rows_together(half), counted.evidence)
     if not settings.markov or settings.grade != "proved" or refuted:
-        pairs = propose(counted.evidence, learner, available, settings.avoid)
+        pairs = propose(counted.evidence, learner, available, settings.avoid) & own
         return _Half(half, counted, pairs, refuted)
     n_min = half_n_min(learner)
     pairs = allowed(counted.evidence, n_min, contrast=learner.contrast, available=available)
@@ -411,7 +435,7 @@ def _half(learner: DPRLDiscrete, source: Source, groups: Bools, settings: GateSe
         low = np.hstack((low, values.n / others * (-advantage - error)))
     with np.errstate(invalid="ignore"):
         pairs = np.asarray(pairs & (low > 0))
-    return _Half(half, counted, of_one_kind(pairs, low, advantage.shape[1]))
+    return _Half(half, counted, of_one_kind(pairs, low, advantage.shape[1]) & own)
 
 
 ASKED = 20_000
@@ -523,11 +547,16 @@ def universe(record: LogRecord, states: int, n_min: float, horizon: int | None) 
     return max(1, min(pairs, record.facts.n_groups * horizon // int(n_min)))
 
 
-def same_pairs(policy: Policy, facts: LogFacts) -> Bools:
-    """bool (S, A): the policy's allowed pairs, in the order of the log's states and actions."""
+def same_pairs(policy: Policy, facts: LogFacts, evidence: Evidence | None = None) -> Bools:
+    """bool (S, A): the policy's allowed pairs, in the order of the log's states and actions.
+
+    With `evidence` of practice: what a policy of any kind suggests instead, one action per state,
+    the one whose probability it raises most. Where it defers, or raises none, it suggests nothing.
+    """
     both = {
-        "states": (policy.space.states, facts.states), "actions": (policy.actions, facts.actions),
-    }  # fmt: skip
+        "states": (policy.space.states or facts.states, facts.states),
+        "actions": (policy.actions, facts.actions),
+    }
     for name, (ours, theirs) in both.items():
         if set(ours).isdisjoint(theirs):
             raise LogError(
@@ -539,8 +568,80 @@ def same_pairs(policy: Policy, facts: LogFacts) -> Bools:
     shared = [j for j, label in enumerate(facts.actions) if label in column]
     result = np.zeros((facts.n_states, facts.n_actions), bool)
     own = [column[facts.actions[j]] for j in shared]
-    result[:, shared] = policy.at(facts.states).allowed[:, own]
-    return result
+    here = policy.at(facts.states)
+    if evidence is None:
+        result[:, shared] = here.allowed[:, own]
+        return result
+    n = evidence.took.n[:, : facts.n_actions]
+    raised = np.full(result.shape, -np.inf)
+    raised[:, shared] = np.nan_to_num(here.pi, nan=-np.inf)[:, own]
+    raised -= n / np.maximum(n.sum(axis=1, keepdims=True), 1)
+    best = raised.max(axis=1, keepdims=True)
+    first = np.arange(n.shape[1]) == raised.argmax(axis=1)[:, None]
+    return np.asarray(first & (best > 1e-9) & (evidence.pair.n[:, : n.shape[1]] > 0))
+
+
+OTHERS_N_MIN = 20
+"""Episodes behind a suggestion of a learner that has no n_min of its own."""
+
+
+@dataclass(frozen=True, eq=False)
+class Proposer:
+    """A learner of any kind, or a policy of any kind, whose suggestions the gate certifies.
+
+    Attributes:
+        given: It has fit(log), which returns a policy; or it is a policy.
+        rule: The rule that its suggestions must pass: DPRL's, with its gamma, n_min and cut.
+        name: What it is called.
+    """
+
+    given: Any
+    rule: DPRLDiscrete
+    name: str
+
+    def pairs(self, log: Log, evidence: Evidence) -> Bools:
+        """bool (S, A): what it suggests when it is fitted to a log with this evidence."""
+        return same_pairs(self.policy(log), log.facts, evidence)
+
+    def policy(self, log: Log) -> Policy:
+        """The policy that it learns from a log, cut episodes treated."""
+        policy: Policy = self.given.fit(log)
+        if not hasattr(policy, "at") or not hasattr(policy, "space"):
+            raise ParameterError(
+                f"{self.name}.fit(log) returned a {type(policy).__name__}, which is no policy.",
+                do=worded(
+                    "Return a policy of dprl's: {one} of probabilities, or {other}.",
+                    one=api("dprl.StochasticPolicy"),
+                    other=api("dprl.CallablePolicy"),
+                ),
+            )
+        return policy
+
+    def fit(self, log: Log) -> TablePolicy:
+        """Its suggestions from a log, as a policy that defers elsewhere."""
+        cut, gamma = self.rule.cut, self.rule.gamma
+        counted = count_source(as_source(log), Counts(gamma, cut=cut))
+        evidence = counted.evidence
+        pairs = self.pairs(treat_cut(log, gamma, cut), evidence)
+        return TablePolicy.of(
+            evidence,
+            choice=np.where(pairs.any(axis=1), pairs.argmax(axis=1), -1).astype(np.int32),
+            allowed=pairs,
+            planned=np.where(pairs, evidence.pair.mean, np.nan),
+            steps=counted.steps,
+            parameters={"learner": self.name, "n_min": 1, "gamma": gamma, "cut": cut},
+            provenance=provenance_of(log, evidence.n_episodes),
+        )
+
+    @property
+    def note(self) -> str:
+        """Who proposed, in a sentence."""
+        return say(
+            "{name} proposed; what it raises most over practice in a state was tested where "
+            "{n:,g} episodes took it and as many did not.",
+            name=self.name,
+            n=self.rule.n_min,
+        )
 
 
 # -- the gate --------------------------------------------------------------------------------------
@@ -552,6 +653,7 @@ def gate_states(
     settings: GateSettings,
     policy: Policy | None,
     origin: dict[str, Any],
+    proposer: Proposer | None = None,
 ) -> TablePolicy:
     """The certified policy of a learner over labelled states.
 
@@ -561,6 +663,8 @@ def gate_states(
         settings: The settings of the gate.
         policy: The policy that is gated; None for a learner.
         origin: Further provenance of the policy.
+        proposer: Another learner, or kind of policy, whose suggestions are certified; `learner` is
+            then the rule that they must pass.
     """
     gamma, cut, large = learner.gamma, learner.cut, settings.grade == "large-sample"
     sites = source if isinstance(source, SiteEvidence) else None
@@ -568,8 +672,9 @@ def gate_states(
     record = LogRecord.of(source, cut) if sites is None else record_of_sites(sites)
     n_states = source.facts.n_states if declared is None else declared.n
     tested = universe(record, n_states, learner.n_min, settings.horizon)
-    if source.facts.n_actions < 3 or (policy is not None and policy.provenance.get("approved")):
-        settings = replace(settings, avoid=False)  # nothing to tell apart; not what was approved
+    approved = policy is not None and policy.provenance.get("approved")
+    if source.facts.n_actions < 3 or approved or proposer is not None:
+        settings = replace(settings, avoid=False)  # nothing to tell apart; not what was proposed
     if settings.avoid:
         tested *= 2
     permitted = None if policy is None else same_pairs(policy, source.facts)
@@ -580,6 +685,11 @@ def gate_states(
         sides = settings.sides(source)
     counted = count_source(source, Counts(gamma, cut=cut))
     whole = counted.evidence
+    if proposer is not None and policy is not None:
+        permitted = same_pairs(policy, source.facts, whole)
+    elif proposer is not None:
+        rows = SomeGroups(source, np.ones(source.facts.n_groups, bool), cut, gamma)
+        permitted = proposer.pairs(rows_together(rows), whole)
     pairs = allowed(
         whole, learner.n_min, contrast=learner.contrast, available=counted.available(source)
     )
@@ -594,7 +704,8 @@ def gate_states(
     if sides is not None:
         masks = [sides == side for side in (True, False)]
         if all((counted.left & mask).any() for mask in masks):
-            halves = [_half(learner, source, mask, settings) for mask in masks]
+            own = proposer if policy is None else None
+            halves = [_half(learner, source, mask, settings, own) for mask in masks]
         elif declared is None:
             raise LogError(
                 "no episode is left on one side of the split.", do="Read more, or drop fewer."
@@ -631,6 +742,8 @@ def gate_states(
     pairs &= np.logical_or.reduce([one.pairs for one in tests])
     gain = None
     notes = _split_notes(settings, declared) if sites is None else list(sites.notes())
+    if proposer is not None:
+        notes.append(proposer.note)
     if refuted:
         notes.append(sentences(REFUTED, refuted))
     if settings.by_all_visits:
@@ -680,7 +793,7 @@ def gate_states(
 
 
 REFUTED = say(
-    "The log refutes the Markov property, so a group's first visit of a state counts, nothing is "
+    "A test refutes the Markov property, so a group's first visit of a state counts, nothing is "
     "claimed about later visits, and no gain is stated."
 )
 

@@ -17,6 +17,7 @@ from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.words import N_, api, option, say, say_many, sentences, worded
 from dprl.certificate.assumptions import LogRecord, as_in_the_state, resting_on
 from dprl.certificate.settings import GateSettings, check_cut, in_memory
+from dprl.certificate.states import Proposer
 from dprl.errors import LogError, ParameterError
 from dprl.evidence.counts import evidence
 from dprl.learners.confident import Confident
@@ -339,18 +340,23 @@ def gate_policy(proposal: Any, log: Any, settings: GateSettings) -> TablePolicy:
         settings: The settings of the gate.
     """
     log = in_memory(log, "mode='policy'")
+    if isinstance(proposal, Proposer) and (
+        isinstance(proposal.given, Confident) or not hasattr(proposal.given, "fit")
+    ):
+        proposal = proposal.given  # it names actions itself
     settings.check_policy(hasattr(proposal, "fit"))
+    rule = getattr(proposal, "rule", proposal)
     own = getattr(proposal, "parameters", {})
-    check_cut(getattr(proposal, "cut", own.get("cut")), log)
+    check_cut(getattr(rule, "cut", own.get("cut")), log)
     _check_proposal(proposal, log)
-    if isinstance(proposal, DPRLDiscrete | Confident):
+    if hasattr(proposal, "fit"):
         inside = settings.sides(log)[log.group]
         fitted, half = (
             proposal.fit(log.take(np.flatnonzero(inside))),
             log.take(np.flatnonzero(~inside)),
         )
         cut = fitted.parameters.get("cut")
-        held = HeldOut(fitted, half, half, proposal.gamma, cut, None, reads="transitions")
+        held = HeldOut(fitted, half, half, rule.gamma, cut, None, reads="transitions")
         learned = say("The policy was learned from one half of the groups.")
         notes = [sentences(learned, settings.split_note)]
     else:
@@ -419,14 +425,12 @@ def gate_policy(proposal: Any, log: Any, settings: GateSettings) -> TablePolicy:
 
 
 def _check_proposal(proposal: Any, log: Log) -> None:
-    labelled = isinstance(proposal, DPRLDiscrete | Confident)
+    labelled = isinstance(proposal, DPRLDiscrete | Confident | Proposer)
     labelled |= getattr(proposal, "changes_by", "") == "state"
     if not labelled or log.state is None:
         raise ParameterError(
-            worded(
-                "a gate for the whole policy is for labelled states, with {learner} or Confident.",
-                learner=api("DPRLDiscrete"),
-            ),
+            "a gate for the whole policy is for labelled states, and for learners or policies that "
+            "defer.",
             f"got {type(proposal).__name__}" + ("" if labelled else " and no learner of labels"),
             worded(
                 "Judge other policies with {command}, on groups they have never seen.",

@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING
 from dprl._core.lazy import attach
 
 if TYPE_CHECKING:
+    from dprl.evaluation._budget import Budget as Budget
+    from dprl.evaluation._budget import budget as budget
     from dprl.evaluation._compare import Comparison as Comparison
     from dprl.evaluation._compare import compare as compare
     from dprl.evaluation._effects import Effects as Effects
     from dprl.evaluation._effects import effects as effects
     from dprl.evaluation._evaluate import evaluate as evaluate
+    from dprl.evaluation._parts import by_part as by_part
     from dprl.evaluation._sensitivity import Sensitivity as Sensitivity
     from dprl.evaluation._sensitivity import sensitivity as sensitivity
     from dprl.evaluation._sweep import Sweep as Sweep

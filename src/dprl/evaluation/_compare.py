@@ -8,7 +8,8 @@ interval is of the *difference* in that draw,
     d*_b = (ρ̂_i - ρ̂_j) of draw b,      low..high: from the spread of d*_1 .. d*_B
 
 as `dprl.evaluation.bootstrap` says, with the smaller effective sample size of the two. Where two
-policies answer alike it is 0 in every draw.
+policies answer alike it is 0 in every draw. The error of the models in them is added as in
+`dprl.evaluate`, from differences again: parts of the groups and divisions are the same for all.
 
 All rows hold at once: with m rows each interval has the level 1 - (1 - level)/m (Bonferroni), so
 that the chance of a false difference anywhere in the table is about 1 - level, however they depend
@@ -37,9 +38,9 @@ from dprl._core.checks import (
 from dprl._core.table import Result, Table, to_json_value
 from dprl._core.words import either, worded
 from dprl.errors import ParameterError
-from dprl.evaluation._evaluate import evaluated
-from dprl.evaluation.bootstrap import ends_of
-from dprl.evaluation.estimators import RETURN, check_estimator
+from dprl.evaluation._evaluate import Models, evaluated, longer, spread_of
+from dprl.evaluation.bootstrap import Estimates, ends_of
+from dprl.evaluation.estimators import ESTIMATORS, RETURN, check_estimator
 from dprl.evaluation.result import Evaluation, judged_by, widened
 from dprl.evidence.behavior import Behavior
 from dprl.logs.log import Log
@@ -237,7 +238,7 @@ def compare(
     tell = progress or (lambda stage, share: None)
 
     evaluations: dict[str, Evaluation] = {}
-    gains: dict[str, Floats] = {}
+    behind: dict[str, tuple[Estimates, Models]] = {}
     practices: list[Floats] = []
     fitted: dict[str, Behavior] = {}
     for i, (name, policy) in enumerate(named.items()):
@@ -246,14 +247,14 @@ def compare(
             policy, log, gamma=gamma, behavior=_practice_of(policy, log, behavior, seed, fitted),
             cut=cut, seed=seed, allow_seen=allow_seen,
         )  # fmt: skip
-        evaluations[name], drawn = evaluated(
+        evaluations[name], drawn, models = evaluated(
             held, level=level, draws=draws, clip=clip, values=values
         )
-        gains[name] = drawn.gain(estimator)
+        behind[name] = drawn, models
         practices.append(drawn.of(RETURN))
     tell("policies", 1.0)
     _check_paired(practices, list(named))
-    rows = [_row(a, b, evaluations, gains, estimator, each) for a, b in pairs]
+    rows = [_row(a, b, evaluations, behind, estimator, each) for a, b in pairs]
     return Comparison(tuple(rows), evaluations, estimator, float(level), draws)
 
 
@@ -348,11 +349,35 @@ def _check_paired(practices: Sequence[Floats], names: Sequence[str]) -> None:
             )
 
 
+def _ends(
+    middle: float, both: Sequence[tuple[Estimates, Models] | None], estimator: str, level: float,
+    ess: float,
+) -> tuple[float, float]:  # fmt: skip
+    """The interval of a difference of two policies; None in place of usual practice."""
+
+    def apart(of: Callable[[tuple[Estimates, Models]], Any]) -> Floats:
+        first, second = (0.0 if one is None else of(one) for one in both)
+        return np.asarray(first - second)
+
+    def again(one: tuple[Estimates, Models]) -> Any:
+        return 0.0 if one[1].again is None else one[1].again.gain(estimator)
+
+    drawn = apart(lambda one: one[0].gain(estimator))
+    low, high = ends_of(middle, drawn, level, ess)
+    wider = 1.0
+    if ESTIMATORS[estimator].values:
+        wider = longer(drawn, np.atleast_1d(apart(again)))
+    divided = apart(lambda one: one[1].divided.get(estimator, 0.0))
+    more = spread_of(divided, level) if divided.ndim else 0.0
+    low, high = (float(np.hypot(wider * (end - middle), more)) for end in (low, high))
+    return middle - low, middle + high
+
+
 def _row(
     a: str,
     b: str,
     evaluations: Mapping[str, Evaluation],
-    gains: Mapping[str, Floats],
+    behind: Mapping[str, tuple[Estimates, Models]],
     estimator: str,
     level: float,
 ) -> dict[str, Any]:
@@ -360,13 +385,21 @@ def _row(
     shown = next(iter(evaluations.values())).outcome
     computed = {n: e.turned() for n, e in evaluations.items()}  # larger is better, as in the draws
     gain = [0.0 if n == PRACTICE else computed[n][estimator]["difference"] for n in (a, b)]
-    drawn = [0.0 if n == PRACTICE else gains[n] for n in (a, b)]
     judged = [computed[n] for n in (a, b) if n != PRACTICE]
     low, high = np.nan, np.nan
     if not any(np.isnan(e[estimator]["difference_low"]) for e in judged):
         ess = min(judged_by(e.facts) for e in judged)
         wider = sum(widened(e.facts) for e in judged)
-        low, high = ends_of(gain[0] - gain[1], np.asarray(drawn[0] - drawn[1]), level, ess)
+        both = [None if n == PRACTICE else behind[n] for n in (a, b)]
+        low, high = _ends(gain[0] - gain[1], both, estimator, level, ess)
+        lead = judged[0].headline
+        if not ESTIMATORS[estimator].values and ESTIMATORS[lead].values:  # as in `evaluate`
+            middle = sum(
+                sign * computed[n][lead]["difference"]
+                for n, sign in ((a, 1.0), (b, -1.0)) if n != PRACTICE
+            )  # fmt: skip
+            reach = _ends(middle, both, lead, level, ess)
+            low, high = float(np.fmin(low, reach[0])), float(np.fmax(high, reach[1]))
         low, high = low - wider, high + wider
     better = a if low > 0 else b if high < 0 else ""
     ends = {"difference": gain[0] - gain[1], "low": low, "high": high}

@@ -20,7 +20,7 @@ to be smaller than where all arms vary alike: ten successes of ten tell little.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,10 +29,11 @@ from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.checks import Cut, check_delta, check_gamma, check_seed
 from dprl._core.inference import cluster_parts, max_t
 from dprl._core.table import Result, Table, many, to_json_value
-from dprl._core.words import option, worded
+from dprl._core.words import option, say, worded
 from dprl.errors import LogError
 from dprl.evidence.counts import Counts, count_source
 from dprl.learners.rules.whole import columns_of
+from dprl.logs.called import NOBODY, Called
 from dprl.logs.censoring import treat_cut
 from dprl.logs.design import Design, all_chances
 from dprl.logs.encoding.encoder import filled
@@ -73,6 +74,7 @@ class Effects(Result):
         delta: All intervals hold at once with probability 1 - delta.
         groups: Number of groups (patients).
         outcome: What the returns are.
+        called: What people call the arms.
 
     Example:
         >>> import numpy as np, dprl
@@ -93,6 +95,7 @@ class Effects(Result):
     delta: float = 0.05
     groups: int = 0
     outcome: Outcome = UNDECLARED
+    called: Called = NOBODY
 
     @property
     def reference(self) -> str:
@@ -107,6 +110,20 @@ class Effects(Result):
             'usual practice'
         """
         return PRACTICE if self.versus is None else str(self.versus)
+
+    @property
+    def against(self) -> str:
+        """The same as people call it.
+
+        Returns:
+            What people call the arm, or "usual practice".
+
+        Example:
+            >>> import dprl
+            >>> dprl.evaluation.Effects(()).against
+            'usual practice'
+        """
+        return PRACTICE if self.versus is None else str(self.called.act(self.versus))
 
     @property
     def best(self) -> Any:
@@ -136,8 +153,9 @@ class Effects(Result):
         names = ("arm", "groups", "value", "difference", "low", "high", "p", "verdict")
         return Table(
             {name: [row[name] for row in self.rows] for name in names},
-            f"{many(self.rows, 'arm')} against {self.reference}, {many(self.groups, 'group')}",
+            f"{many(self.rows, 'arm')} against {self.against}, {many(self.groups, 'group')}",
             f"All intervals hold at once with {100 * (1 - self.delta):g} %.",
+            called=self.called,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -160,7 +178,8 @@ class Effects(Result):
         """The answer in one sentence.
 
         Returns:
-            Which arm, instead of what, and by how much it is better.
+            Which arm, instead of what, and by how much it is better; where none is, the first that
+            is surely worse.
 
         Example:
             >>> import dprl
@@ -168,9 +187,15 @@ class Effects(Result):
             'No arm is surely better than usual practice.'
         """
         if self.best is None:
-            return f"No arm is surely better than {self.reference}."
+            worse = [row for row in self.rows if row["verdict"] == "worse"]
+            if worse:
+                arm = self.called.act(worse[0]["arm"])
+                return f"Not {arm}, for everyone: {self._apart(worse[0])}."
+            return f"No arm is surely better than {self.against}."
         row = next(row for row in self.rows if row["arm"] == self.best)
-        return f"{self.best} instead of {self.reference}, for everyone: {self._apart(row)}."
+        found = say("{arm} instead of {reference}, for everyone: {gain}.", arm=self.best,
+                    reference=self.reference, gain=self._apart(row))  # fmt: skip
+        return str(self.called.said(found)) if self.called else found
 
     def _apart(self, row: dict[str, Any]) -> str:
         ends = (np.nan if row[n] is None else row[n] for n in ("difference", "low", "high"))
@@ -188,7 +213,7 @@ class Effects(Result):
             'No arm is surely better than usual practice.'
         """
         sure = f"{100 * (1 - self.delta):g} %"
-        head = [self.finding(), f"Against {self.reference}, all at once with {sure}:"]
+        head = [self.finding(), f"Against {self.against}, all at once with {sure}:"]
         return [*head, *self.told(self.rows, TOLD)]
 
     def told(self, rows: Sequence[dict[str, Any]], most: int) -> list[str]:
@@ -207,9 +232,12 @@ class Effects(Result):
             []
         """
         lines = [
-            f"- {row['arm']}: {self._apart(row)}; {row['groups']:,} had it."
-            if row["difference"] is not None
-            else f"- {row['arm']}: {row['groups']:,} had it, too few to tell."
+            f"- {self.called.act(row['arm'])}: "
+            + (
+                f"{self._apart(row)}; {row['groups']:,} had it."
+                if row["difference"] is not None
+                else f"{row['groups']:,} had it, too few to tell."
+            )
             for row in rows[:most]
         ]
         more = len(rows) - len(lines)
@@ -314,7 +342,8 @@ def effects(
         if a != reference and log.actions[a] not in told
     ]
     label = None if reference is None else log.actions[reference]
-    return Effects(tuple(rows), label, delta, len(log.groups), log.outcome)
+    called = Called.of(log.columns)
+    return Effects(tuple(rows), label, delta, len(log.groups), log.outcome, called)
 
 
 def _row(
@@ -424,7 +453,8 @@ def for_everyone(log: Log, result: Effects, *, gamma: float, cut: Cut | None = N
     best = log.actions.index(result.best)
     settled = treat_cut(filled(log), gamma, cut, reads="returns").gathered()
     made = provenance_of(
-        filled(log), settled, probabilities="known", notes=[result.finding()],
+        filled(log), settled, probabilities="known",
+        notes=[replace(result, called=NOBODY).finding()],
         effects=result.to_dict(),
     )  # fmt: skip
     settings = {"learner": "effects", "gamma": gamma, "delta": result.delta / 2, "cut": cut}

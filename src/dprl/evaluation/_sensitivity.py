@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from dprl._core.inference import GAMMAS, MOST, gamma_words, threshold, worst_cas
 from dprl._core.table import Result, Table, in_notebook, in_short, many, to_json_value
 from dprl._core.words import api, argument, option, say, worded
 from dprl.errors import ParameterError
+from dprl.evaluation._evaluate import evaluated
 from dprl.evaluation.divergence import differs, practice, unsupported_chance
 from dprl.evaluation.result import BLIND, ENOUGH, FEW_BLIND
 from dprl.evidence.behavior import Behavior, folds_of
@@ -30,7 +31,7 @@ from dprl.logs.log import Log
 from dprl.logs.outcome import UNDECLARED, Outcome, digits_of, in_digits
 from dprl.logs.reading.tables import write_rows
 from dprl.logs.returns import returns
-from dprl.logs.source import Source
+from dprl.logs.source import Source, unseen_words
 from dprl.policies.held_out import HeldOut, PolicyAtSteps
 
 # --- Sensitivity: bounds on a policy's worth by the strength of an unrecorded cause, and a figure
@@ -304,7 +305,9 @@ def _figure(result: Sensitivity) -> Any:
 #
 # `dprl._core.inference` explains Γ and φ. There are two ways, both with sampling error from a
 # bootstrap over groups: percentiles of the lower bound for the lower end, of the upper bound for
-# the upper end (Zhao, Small and Bhattacharya, JRSS-B 2019).
+# the upper end (Zhao, Small and Bhattacharya, JRSS-B 2019). Both rest on weights alone, which hide
+# their error where few rows carry much of it. So the ends are further out by as much as the
+# interval of `dprl.evaluate` is at Γ = 1.
 #
 # **One decision** (`OneDecision`): no episode has more than one step at which the policy differs
 # from practice. Let b be the probability of the suggested action there and Y the (discounted)
@@ -619,6 +622,9 @@ def several_decisions(
 
 Progress = Callable[[str, float], None]
 
+Wider: TypeAlias = dict[str, tuple[float, float]]
+"""By how much intervals of the difference and of the value are wider at the lower and upper end."""
+
 STRENGTHS = (1.0, 1.5, 2.0, 3.0)
 VACUOUS = 0.9
 """Bounds that are, with sampling error, wider than this share of the range say next to nothing."""
@@ -647,7 +653,8 @@ def sensitivity(
     action by a factor between 1/Γ and Γ. At Γ = 1 there is none, and the bounds are one estimate:
     WIS of `dprl.evaluate` where an episode has several decisions at which the policy differs from
     practice; else the mean of those who took the suggestion, weighted to stand for all. Neither
-    uses a model of values, so both may differ from DR, which reports show first.
+    uses a model of values, so both may differ from the estimate that `dprl.evaluate` shows first;
+    with sampling error the bounds at Γ = 1 hold its interval, and all are wider by as much.
 
     Args:
         policy: Any policy of dprl, or a `dprl.CallablePolicy` around a model that predicts actions.
@@ -733,9 +740,22 @@ def sensitivity(
         "few" if bounds.sample_size < ENOUGH else "refuted" if refuted
         else "unsupported" if blind > BLIND else ""
     )  # fmt: skip
-    off = np.nan if unsure else blind * (ends[1] - ends[0])
+    off: Wider = dict.fromkeys(("difference", "value"), (np.nan if unsure else 0.0,) * 2)
+    if not unsure and apart.any():
+        judged = evaluated(
+            held, level=level, draws=draws, clip=clip, values=True, value_range=value_range,
+            progress=tell,
+        )[0].turned()  # fmt: skip
+        headline = judged.rows[judged.headline]
+        wide = dict.fromkeys(off, (blind * (ends[1] - ends[0]),) * 2)
+        (alone,) = _rows(bounds, [1.0], treated, G, level, draws, seed, ends, wide, tell)
+        off = {what: _reaching(alone, headline, what, wide[what]) for what in off}
     result = _rows(bounds, strengths, treated, G, level, draws, seed, ends, off, tell)
-    star, point = _breakdown(bounds, level, draws, seed, off, tell) if apart.any() else (None, None)
+    star, point = (
+        _breakdown(bounds, level, draws, seed, off["difference"][0], tell)
+        if apart.any()
+        else (None, None)
+    )
     measured: list[dict[str, Any]] = []
     if yardstick and apart.any():
         at = np.flatnonzero(apart)
@@ -827,7 +847,9 @@ def _refuse_weights(cut: Cut | None, log: Log) -> None:
                 "Follow every episode for a fixed time ({follow_up}), or say another {cut}.",
                 follow_up=option("follow_up"),
                 cut=option("cut"),
-            ),
+            )
+            if not unseen_words(log.columns)
+            else "With several decisions there are no bounds for a time to event yet.",
         )
 
 
@@ -836,9 +858,9 @@ def _refuse_weights(cut: Cut | None, log: Log) -> None:
 
 def _rows(
     bounds: Bounds, strengths: Sequence[float], log: Log, G: Floats, level: float, draws: int,
-    seed: int, ends: tuple[float, float], off: float, tell: Progress,
+    seed: int, ends: tuple[float, float], off: Wider, tell: Progress,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """The bounds at each Γ, as estimated and with sampling error, wider by `off` at both ends."""
+    """The bounds at each Γ, as estimated and with sampling error, wider by `off`."""
     tail = (1 - level) / 2
     G = G[log.starts[:-1]]
     group = log.group.astype(np.int64)
@@ -851,12 +873,25 @@ def _rows(
         row: dict[str, Any] = {"gamma": gamma}
         for what, mean, base in (("difference", 0.0, 0.0), ("value", G.mean(), drawn_usual)):
             row[f"{what}_min"], row[f"{what}_max"] = float(low + mean), float(high + mean)
-            row[f"{what}_low"] = _quantile(drawn[:, 0] + base, tail) - off
-            row[f"{what}_high"] = _quantile(drawn[:, 1] + base, 1 - tail) + off
+            row[f"{what}_low"] = _quantile(drawn[:, 0] + base, tail) - off[what][0]
+            row[f"{what}_high"] = _quantile(drawn[:, 1] + base, 1 - tail) + off[what][1]
         width = row["difference_high"] - row["difference_low"]
         row["vacuous"] = bool(not width < VACUOUS * (ends[1] - ends[0]))
         result.append(row)
     return result
+
+
+def _reaching(
+    alone: Mapping[str, float], headline: Mapping[str, float], what: str, wide: tuple[float, float]
+) -> tuple[float, float]:
+    """`wide`, and by how much the interval of `dprl.evaluate` goes beyond that of the bounds.
+
+    Weights alone hide their error where few rows carry much of it: the log that has not met such a
+    row has both an estimate and a spread that are too small.
+    """
+    down = alone[f"{what}_low"] - headline[f"{what}_low"]
+    up = headline[f"{what}_high"] - alone[f"{what}_high"]
+    return float(wide[0] + np.fmax(down, 0.0)), float(wide[1] + np.fmax(up, 0.0))
 
 
 def _usual(G: Floats, group: Ints, n_groups: int, draws: int, seed: int) -> Floats:
@@ -876,7 +911,10 @@ def _quantile(drawn: Floats, share: float) -> float:
 def _breakdown(
     bounds: Bounds, level: float, draws: int, seed: int, off: float, tell: Progress
 ) -> tuple[float | None, float | None]:
-    """Γ* of the gain with sampling error, and as estimated; None without a gain at Γ = 1."""
+    """Γ* of the gain with sampling error, and as estimated; None without a gain at Γ = 1.
+
+    The lower ends are wider by `off`, NaN where there is no sampling error.
+    """
     whole = np.ones((1, bounds.n_groups))
 
     def last(gains: Callable[[float], float]) -> float | None:

@@ -12,6 +12,11 @@ With n trajectories and u_t = n w_t / ∑_e w_t:
     DM      mean of  the rewards before the first step at which the policy acts, then V̂ of it
     DR      mean of  v_0,   v_t = V̂(s_t) + ρ_t (r_t + γ v_{t+1} - Q̂(s_t, a_t))     (Jiang & Li 2016)
     WDR     mean of  ∑_t γ^t (u_t r_t + u_{t-1} V̂(s_t) - u_t Q̂(s_t, a_t))  (Thomas & Brunskill 2016)
+    MAGIC   ∑_j x_j g_j,  g_j = WDR up to step j, then γ^(j+1) u_j V̂(s_{j+1})       (the same paper)
+
+MAGIC, for those who ask for it (`dprl.evaluate(estimators=["MAGIC"])`), weighs at most 16 lengths j
+so that x'(Ω + b b')x is least, x >= 0, ∑ x = 1: Ω is the covariance of the g_j, and b_j how far g_j
+lies outside the interval that holds WDR half of the time.
 
 In the sum ∑_e w_t of WPDIS and WDR a finished trajectory keeps its last weight: its return is
 known, and leaving it out would give its share of the average to longer trajectories. At a deferred
@@ -30,7 +35,7 @@ take it from there, and the numbers of the others stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -40,6 +45,8 @@ from numpy.typing import NDArray
 from dprl._core.arrays import Floats
 from dprl._core.checks import check_choice
 from dprl._core.compiled import compiled
+from dprl._core.optional import Registry
+from dprl._core.words import N_
 from dprl.errors import ParameterError
 from dprl.logs.log import Log
 
@@ -115,6 +122,9 @@ class Estimator:
 ESTIMATORS: dict[str, Estimator] = {}
 """Name → estimator, in the order in which tables show them."""
 
+ASKED: Registry[Estimator] = Registry("dprl.estimators", "estimator")
+"""Name → estimator that is shown where it is asked for; packages announce theirs."""
+
 
 def register(estimator: Estimator) -> Estimator:
     """Add an estimator to those that every evaluation shows; a name is taken once."""
@@ -122,6 +132,20 @@ def register(estimator: Estimator) -> Estimator:
         raise ParameterError(f"there is an estimator {estimator.name!r} already.")
     ESTIMATORS[estimator.name] = estimator
     return estimator
+
+
+def chosen(more: Sequence[str | Estimator]) -> list[Estimator]:
+    """The estimators that every evaluation shows, and then those that are asked for."""
+    asked = []
+    for one in more:
+        found = one if isinstance(one, Estimator) else ESTIMATORS.get(one) or ASKED.find(one)
+        if found is None:
+            known = _listed([*ESTIMATORS, *ASKED])
+            raise ParameterError(f"there is no estimator {one!r}.", do=f"There are {known}.")
+        if found.name == RETURN or ESTIMATORS.get(found.name, found) is not found:
+            raise ParameterError(f"there is an estimator {found.name!r} already.")
+        asked.append(found)
+    return list({one.name: one for one in (*ESTIMATORS.values(), *asked)}.values())
 
 
 def names_of(values: bool | None = None, **flags: bool) -> list[str]:
@@ -195,25 +219,62 @@ def _wdr(totals: Totals) -> Floats:
     return np.asarray(terms.sum(axis=1))
 
 
-register(Estimator("IS", "importance weights", moves_with_weight=True))
-register(Estimator("WIS", "importance weights, normalised", _wis, normalised=True))
-register(Estimator("PDIS", "weights decision by decision", moves_with_weight=True))
+register(Estimator("IS", N_("importance weights"), moves_with_weight=True))
+register(Estimator("WIS", N_("importance weights, normalised"), _wis, normalised=True))
+register(Estimator("PDIS", N_("weights decision by decision"), moves_with_weight=True))
 register(
     Estimator(
         "WPDIS",
-        "weights decision by decision, normalised",
+        N_("weights decision by decision, normalised"),
         _wpdis,
         normalised=True,
         moves_with_weight=True,
     )
 )
-register(Estimator("DM", "a model of values alone", values=True, model_alone=True))
-register(Estimator("DR", "the model, corrected by weights", values=True))
+register(Estimator("DM", N_("a model of values alone"), values=True, model_alone=True))
+register(Estimator("DR", N_("the model, corrected by weights"), values=True))
 register(
     Estimator(
-        "WDR", "the model, corrected by normalised weights", _wdr, values=True, normalised=True
+        "WDR", N_("the model, corrected by normalised weights"), _wdr, values=True, normalised=True
     )
 )
+
+
+LENGTHS = 16
+"""Lengths that MAGIC weighs."""
+
+
+def _magic(weighted: Weighted) -> Floats:
+    """float64 (E,): numbers whose mean is MAGIC, with the weights x of the whole log."""
+    from scipy.optimize import nnls
+
+    starts, lengths = weighted.starts[:-1], np.diff(weighted.starts)
+    E, T = len(lengths), int(lengths.max())
+    t = np.arange(len(weighted.w)) - np.repeat(starts, lengths)
+    final = np.bincount(lengths, weights=weighted.final, minlength=T + 1)
+    total = np.bincount(t, weights=weighted.w, minlength=T) + np.cumsum(final)[:T]
+    u = weighted.w * E / np.where(total > 0, total, 1.0)[t]
+    before = np.where(t > 0, np.roll(u, 1), 1.0)
+    reach = weighted.gamma**t
+    tail = reach * before * weighted.V
+    done = np.concatenate(([0.0], np.cumsum(reach * u * (weighted.reward - weighted.Q) + tail)))
+    g = []
+    for steps in np.unique(np.linspace(0, T, LENGTHS).astype(np.int64)):
+        last = starts + np.minimum(steps, lengths)
+        more = np.where(steps < lengths, tail[np.minimum(last, len(tail) - 1)], 0.0)
+        g.append(done[last] - done[starts] + more)
+    by_length = np.array(g)
+    middle = by_length.mean(axis=1)
+    half = by_length[-1].std() / np.sqrt(E) * 0.6745  # the interval that holds it half of the time
+    b = np.sign(middle - middle[-1]) * np.maximum(np.abs(middle - middle[-1]) - half, 0)
+    errors = np.atleast_2d(np.cov(by_length)) / E + np.outer(b, b)
+    size = np.sqrt(np.trace(errors)) or 1.0
+    root = np.linalg.cholesky(errors / size**2 + 1e-9 * np.eye(len(g)))
+    x, _ = nnls(np.vstack((root.T, np.full(len(g), 1e3))), np.append(np.zeros(len(g)), 1e3))
+    return np.asarray(x / x.sum() @ by_length)
+
+
+ASKED.add("MAGIC", Estimator("MAGIC", "between the model and WDR", alone=_magic, values=True))
 
 
 # -- trajectories ----------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from dprl.evidence.propensity import RecordedPropensity
 from dprl.logs.log import Log
 from dprl.logs.outcome import UNDECLARED, Outcome, digits_of, in_digits
 from dprl.logs.reading.tables import write_rows
-from dprl.logs.source import DROPS, UNRELATED, WEIGHED
+from dprl.logs.source import DROPS, UNRELATED, WEIGHED, unseen_words
 from dprl.policies.explain import window_words
 from dprl.policies.familiar import never_saw
 from dprl.policies.held_out import HeldOut
@@ -151,9 +151,10 @@ class Evaluation(Result):
             >>> dprl.evaluate(policy, test, draws=200).how["DM"]
             'a model of values alone'
         """
-        from dprl.evaluation.estimators import ESTIMATORS
+        from dprl.evaluation.estimators import ASKED, ESTIMATORS
 
-        return {name: ESTIMATORS[name].words for name in self.rows if name in ESTIMATORS}
+        known = {**ASKED, **ESTIMATORS}
+        return {name: known[name].words for name in self.rows if name in known}
 
     @property
     def headline(self) -> str:
@@ -257,11 +258,13 @@ class Evaluation(Result):
             >>> dprl.evaluate(policy, test, draws=200).ends().endswith("PDIS, WPDIS, DM.")
             True
         """
+        from dprl.evaluation.estimators import names_of
+
         f = self.facts
         bare = [n for n, row in self.rows.items() if not np.isfinite(row["difference_low"])]
         if len(bare) == len(self.rows):
             return say("No estimate has an interval.")
-        wider = widened(f)
+        wider, alone = widened(f), {name for name in names_of(values=False) if name in self.rows}
         return sentences(
             say(
                 "Intervals: {level:g} %, from {draws:,} bootstraps over {unit} and Student's t at "
@@ -277,6 +280,11 @@ class Evaluation(Result):
             )
             if wider
             else "",
+            ""
+            if alone <= {*bare} or not f["reached"]
+            else say("Those of weights alone reach as far as that of {lead}.", lead=self.headline)
+            if self.headline not in alone
+            else say("Weights alone make them too short where few rows carry much of the weight."),
             say("Without an interval: {names}.", names=", ".join(bare)) if bare else "",
         )
 
@@ -828,7 +836,9 @@ def wary_of(
                 unrelated=UNRELATED,
             )
         )
-    if cut == "ipcw" and len(log.cut_episodes):
+    if unseen := unseen_words(log.columns):
+        cautions.append(unseen)
+    elif cut == "ipcw" and len(log.cut_episodes):
         cautions.append(
             sentences(
                 say(

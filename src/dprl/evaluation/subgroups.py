@@ -12,7 +12,9 @@ have mean 1, and an estimate that supposes it would call that a gain or a loss.
 Intervals hold for all subgroups at once (max-t): mean ± c · se. Groups of the log are drawn with
 replacement, the same draw for all subgroups; se_k is the standard deviation of the estimate of
 subgroup k over the draws, and c the quantile, at the level, of max_k |draw_k - estimate_k| / se_k.
-Numbers are cut into bands at their quartiles.
+Numbers are cut into bands at their quartiles. They are as many times longer for the error of the
+models as that of all together (`dprl.evaluation._evaluate`), and there are none where that has
+none.
 
 Where the effective sample size of those who reach a step at which the policy differs is below
 `ENOUGH`, the log cannot say.
@@ -307,6 +309,7 @@ def subgroups(
     level: float,
     draws: int,
     seed: int,
+    wider: float,
 ) -> Subgroups:
     """The difference that the policy makes in every subgroup.
 
@@ -321,6 +324,8 @@ def subgroups(
         level: Probability with which all intervals hold at once.
         draws: Number of bootstrap draws.
         seed: Seed of the draws.
+        wider: How many times as long intervals are for the error of the models; NaN where there is
+            none, for all together neither.
     """
     members = [(name, word, rows) for name in by for word, rows in _members(log, name)]
     if len(members) > MOST:
@@ -330,7 +335,8 @@ def subgroups(
         )
     by_name = headline(model, several=True)
     parts = [m[2] for m in members]
-    estimate, low, high = _intervals(log, weighted, by_name, parts, level, draws, seed)
+    estimate, half = _intervals(log, weighted, by_name, parts, level, draws, seed)
+    low, high = estimate - wider * half, estimate + wider * half
     lines = []
     for k, (name, word, rows) in enumerate(members):
         steps = np.repeat(rows, log.lengths)
@@ -356,8 +362,8 @@ def _intervals(
     level: float,
     draws: int,
     seed: int,
-) -> tuple[Floats, Floats, Floats]:
-    """Estimates (K,) of subgroups of episodes, and both ends of their simultaneous intervals."""
+) -> tuple[Floats, Floats]:
+    """Estimates (K,) of subgroups of episodes, and half of their simultaneous intervals."""
     parts = [
         (Bootstrap(part, (ESTIMATORS[name],)), groups)
         for part, groups in map(weighted.of_episodes, members)
@@ -378,7 +384,7 @@ def _intervals(
     if fine.any():
         t = np.abs(drawn[:, fine] - estimate[fine]) / se[fine]
         c = float(np.quantile(np.nanmax(t, axis=1), level, method="higher"))
-    return estimate, estimate - c * se, estimate + c * se
+    return estimate, c * se
 
 
 def _difference(part: Bootstrap, weights: Floats) -> Floats:

@@ -10,7 +10,7 @@ import functools
 import itertools
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -367,12 +367,12 @@ class Evidence:
                     f"evidence with different {name} cannot be merged.",
                     do="Read or split the parts from one log, and use one gamma and one counting.",
                 )
-        check_summands(self.n_episodes + other.n_episodes)
         top = np.maximum(self.top, other.top)
         words = np.zeros_like(self.words)
         flat = words.reshape(-1, words.shape[-1])
         for part in (self, other):
             _raise(flat, part.words.reshape(flat.shape), part.top.ravel(), top.ravel(), self.sums)
+        refuse_full(words[..., COUNT], self.states)
         words.setflags(write=False)
         return replace(
             self,
@@ -390,12 +390,20 @@ class Evidence:
         )
 
 
-def check_summands(n: int) -> None:
-    """Refuse more returns than an exact sum can hold."""
-    if n >= LIMIT:
+def refuse_full(n: Ints, states: Sequence[Label]) -> None:
+    """Refuse sums that hold more than they can: a log may be of any size, one state may not.
+
+    Args:
+        n: int64 (…, S, A), how many returns each accumulator holds.
+        states: The S state labels.
+    """
+    n = n.sum(axis=-1)
+    n = n.sum(axis=tuple(range(n.ndim - 1)))
+    if n.max(initial=0) >= LIMIT:
         raise LogError(
-            f"evidence can hold fewer than 2^30 returns per state; this log may have {n:,}.",
-            do="Fit to a part of it.",
+            "evidence can hold fewer than 2^30 returns of one state.",
+            f"state {states[int(n.argmax())]!r} has {n.max():,}",
+            "Fit to a part of the log, or tell this state apart by more of what is known.",
         )
 
 
@@ -584,7 +592,6 @@ def count(
             do="Merge states that are never told apart in practice, or use features and a radius.",
         )
     need_for_pairs(S, A, per_pair=16 * (1 + SUMS + SQUARES))
-    check_summands(log.n_episodes if visits == "first" else log.n_steps)
     ranges = _whole_groups(log, threads)
     role = np.empty(log.n_steps, np.uint8)
     words = np.zeros((2 * S * A, 1 + SUMS + SQUARES), np.int64)
@@ -596,6 +603,7 @@ def count(
 
     _walk(log, gamma, visits == "all", ranges, role, add)
     total = words.reshape(2, S, A, -1)
+    refuse_full(total[..., COUNT], log.states)
     span[np.isinf(span)] = np.nan
     for array in (total, top, bottom, span):
         array.setflags(write=False)
@@ -898,7 +906,6 @@ def count_source(source: Source, how: Counts, progress: Share | None = None) -> 
         LogError: If no episode is left, or a return is not finite.
     """
     check_treatment(source, how.cut)
-    check_summands(source.facts.n_episodes if how.visits == "first" else source.facts.n_steps)
     counted = source.reduce(how, progress)
     if counted.sums is None:
         raise none_is_left(source.facts.n_episodes)

@@ -119,10 +119,9 @@ class Answers:
 
 def contest(
     models: Sequence[Model], x: Floats, action: NDArray[Any], A: int, fits: Sequence[Fit],
-    menu: NDArray[np.bool_] | None, *, beside: Sequence[Callable[[], Floats]] = (),
-    threads: int | None = None,
-) -> tuple[list[Answers], list[Floats]]:  # fmt: skip
-    """The answers of all models, cross-fitted, and the results of other work done meanwhile.
+    menu: NDArray[np.bool_] | None, *, threads: int | None = None,
+) -> list[Answers]:  # fmt: skip
+    """The answers of all models, cross-fitted.
 
     Args:
         models: The models of what people do.
@@ -131,12 +130,11 @@ def contest(
         A: The number of actions.
         fits: The rounds of fitting.
         menu: bool (N, A), the actions that were available; None for all.
-        beside: Other work, done on the same threads. Default: none.
         threads: How many fits run at a time; the answer does not depend on it. Default None: as
             many as there are cores.
 
     Returns:
-        One entry per model, in order, and one per piece of other work.
+        One entry per model, in order.
     """
     race = len(models) > 1 and len(fits[0].held) >= ENOUGH
     now, later = (fits[:1], fits[1:]) if race else (fits, [])
@@ -154,11 +152,9 @@ def contest(
         spent[place] = time.perf_counter() - begun
         return result
 
-    first_round: list[Callable[[], Floats]] = [
-        partial(timed, i // len(now), task) for i, task in enumerate(tasks(models, now))
-    ]
-    results = in_threads([*first_round, *beside], threads)
-    first, done = results[: len(models) * len(now)], results[len(models) * len(now) :]
+    first = in_threads(
+        [partial(timed, i // len(now), task) for i, task in enumerate(tasks(models, now))], threads
+    )
     answers = {m: first[m * len(now) : (m + 1) * len(now)] for m in range(len(models))}
     going_on = list(range(len(models)))
     if race:
@@ -179,7 +175,7 @@ def contest(
         rows = every if last else fits[0].held
         offered = None if menu is None else menu[rows]
         contested.append(Answers(model.name, rows, floored(b, offered), last))
-    return contested, done
+    return contested
 
 
 # --- What a reader should know of fitted nuisances, in sentences
@@ -772,7 +768,7 @@ class Practice:
     ) -> tuple[Floats, Table]:
         """The probabilities (N, A), mixed from the models or as given, and how well each does."""
         log, fits = self.log, self.fits
-        answers, _ = contest(
+        answers = contest(
             models, self.x, log.action, log.n_actions, fits, self.menu, threads=self.threads
         )
         shares = floored(_shares(log, fits), self.menu)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from dprl.learners.confident import Confident as Confident
     from dprl.learners.continuous import DPRLContinuous as DPRLContinuous
     from dprl.learners.discrete import DPRLDiscrete as DPRLDiscrete
+    from dprl.learners.registry import Learner as Learner
+    from dprl.learners.registry import Settings as Settings
     from dprl.learners.registry import register as register
     from dprl.learners.rules.held_out import HeldOut as HeldOut
     from dprl.learners.rules.learner import Rules as Rules

@@ -82,7 +82,7 @@ from dprl.planning.advantages import DENSE, Advantages, Noise, influence, over_u
 from dprl.planning.iteration import BETTER
 from dprl.planning.markov import markov_check
 from dprl.planning.model import Cells, CellsOf, GroupSums
-from dprl.planning.sure_iteration import PlanModel
+from dprl.planning.sure_iteration import DOUBTS, PlanModel
 from dprl.policies.base import provenance_of
 from dprl.policies.confident import SURE_IN, ConfidentPolicy
 
@@ -128,7 +128,7 @@ class Confident:
             never taken from the log. With it the bound allows for catastrophes that have not
             happened yet. Default None: it holds unless something happens that has not happened.
         check: Whether to test if the state tells enough for a model (`dprl.markov_check`). A
-            StateWarning says where it does not, and nothing is promised or issued with
+            StateWarning says where the test refutes that, and nothing is promised or issued with
             `promise=True`. Default True.
         cut: What to do with cut episodes: "drop-unrelated" (which declares that whether an episode
             was cut depends neither on its length nor on its outcome), "bootstrap" or "terminal".
@@ -359,7 +359,7 @@ class Confident:
             return self._one_by_one(gathered, eligible)
         model = gathered.whole(eligible)
         members = self._members(gathered)
-        total = len(MEMBERS) + len(self.members or ())
+        total = len(MEMBERS) + len(self.members or ()) if self.splits else len(DOUBTS)
 
         def told(share: float) -> None:
             if progress is not None:
@@ -393,16 +393,14 @@ class Confident:
             "gain": bounds.facts(issued),
             "circles": int(model.circling.sum()),
             "withheld": bounds.facts(withheld, enough),
-            "left_out": [total - len(members), total]
-            if self.splits * (total - len(members))
-            else 0,
+            "left_out": [total - len(members), total] if total > len(members) else 0,
         }
 
     def _members(self, gathered: Gathered) -> list[Member]:
         """What competes on a log; without halves only the iterations from usual practice."""
-        if not self.splits:
-            return [member for member in MEMBERS.values() if member.kind == "sure"]
         evidence = gathered.evidence
+        if not self.splits:
+            return [one for one in competing(len(evidence.states)) if one.kind == "sure"]
         if any(not hasattr(learner, "plan") for learner in self.members or ()):
             needs_rows(
                 gathered.source,
@@ -486,7 +484,7 @@ class Confident:
             )
 
     def _checked(self, source: Source) -> dict[str, Any]:
-        """What is noted of the check of the state; it warns where the state is not enough."""
+        """What is noted of the check of the state; it warns where that refutes the state."""
         if not self.check or self.evidence == "returns":
             return {}
         log = needs_rows(source, "the check of the state")
@@ -500,10 +498,9 @@ class Confident:
         if not result.ok:
             warnings.warn(
                 worded(
-                    "{words} {doubt} A policy planned in a model of these states may do harm. Put "
+                    "{words} If so, a policy planned in a model of these states may do harm. Put "
                     "what tells into the state, or use {evidence} or {learner}.",
                     words=words,
-                    doubt=result.doubt,
                     evidence=option("evidence", "returns"),
                     learner=api("DPRLDiscrete"),
                 ),

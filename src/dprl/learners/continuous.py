@@ -65,6 +65,7 @@ from dprl.evidence.neighbors.device import open_device
 from dprl.evidence.neighbors.engine import Points, Remembering, SpreadEngine, near
 from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.nuisances import usual_values
+from dprl.learners.registry import Settings
 from dprl.logs.censoring import treat_cut
 from dprl.logs.encoding.categories import TRUTH
 from dprl.logs.encoding.encoder import with_indicators
@@ -211,7 +212,7 @@ def _survive(own: Floats, by_luck: list[Floats]) -> int:
 
 @renamed("neighbors", "visits")
 @dataclass(frozen=True, kw_only=True)
-class DPRLContinuous:
+class DPRLContinuous(Settings):
     """DPRL for states of numeric features.
 
     Attributes:
@@ -406,7 +407,7 @@ class DPRLContinuous:
                 quantiles=feature_quantiles(settled),
             ),
             feature_names=log.feature_names,
-            episodes=settled.groups,
+            episodes=tuple(settled.groups),
             scale=metric.scale,
             weight=metric.weight,
             z=points.z,

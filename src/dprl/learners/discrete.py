@@ -37,6 +37,7 @@ from dprl.evidence.counts import Counted, Counts, check_table, count_source
 from dprl.evidence.decision_points import allowed, best_choice, enough
 from dprl.evidence.propensity import warn_of_choosing
 from dprl.evidence.sites.evidence import SiteEvidence
+from dprl.learners.registry import Settings
 from dprl.logs.log import Log
 from dprl.logs.source import LogInParts, Share, Source, as_source, check_settings, on_cluster, stage
 from dprl.planning.iteration import Plan, policy_iteration
@@ -48,7 +49,7 @@ from dprl.policies.table import TablePolicy
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPRLDiscrete:
+class DPRLDiscrete(Settings):
     """DPRL for labelled states.
 
     Attributes:

@@ -88,7 +88,7 @@ class Member:
         kind: Members of a kind are variants of one idea and share a level.
         choose: From a model the chosen action of each state, int64 (S,), -1 to defer, and the same
             evaluated where that is at hand. It may raise PlanError: then it defers everywhere.
-        cheap: Whether it costs little with many states too. Default True.
+        cheap: Whether it competes with many states too, where each costs much. Default True.
     """
 
     name: str
@@ -116,7 +116,8 @@ def _sure(doubt: float, *, from_mode: bool = False) -> Callable[[PlanModel], Adv
 
 
 for _doubt in DOUBTS:
-    MEMBERS.add(f"sure {_doubt}", Member(f"sure {_doubt}", "sure", _sure(_doubt)))
+    _name, _cheap = f"sure {_doubt}", _doubt in (0.5, 0.16, 0.01)
+    MEMBERS.add(_name, Member(_name, "sure", _sure(_doubt), cheap=_cheap))
 for _c in (0.05, 0.1, 0.2, 0.5):
     MEMBERS.add(f"lcb {_c}", Member(f"lcb {_c}", "lcb", _lcb(_c)))
 MEMBERS.add("mode", Member("mode", "mode", lambda model: model.table.n.argmax(axis=1)))

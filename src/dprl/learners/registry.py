@@ -28,13 +28,95 @@ import inspect
 import re
 import typing
 from collections.abc import Iterator
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from dprl._core import checks
 from dprl._core.optional import Registry
 from dprl.errors import ParameterError
+
+if TYPE_CHECKING:
+    from dprl.logs.log import Log
+    from dprl.policies.protocol import Policy
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """What learns: whatever has `fit(log)`, which returns a policy.
+
+    There is no class to inherit from. `dprl.sweep`, `dprl.gate`, `dprl.contest`, `Confident`
+    (`members`) and the command line take it; `dprl.testing.check_learner` says what it lacks. An
+    attribute `gamma`, or one among the `parameters` of its policy, is the discount that it plans
+    with.
+
+    Example:
+        >>> import dprl
+        >>> isinstance(dprl.baselines.LCB(gamma=1.0), dprl.learners.Learner)
+        True
+    """
+
+    def fit(self, log: Log) -> Policy:
+        """The policy that is learned from a log.
+
+        Args:
+            log: The log.
+
+        Returns:
+            The policy.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> dprl.baselines.BC().fit(log).act("fever")
+            'watch'
+        """
+
+
+class Settings:
+    """The settings of a learner, as scikit-learn asks for them; its fields are the settings.
+
+    Example:
+        >>> import dprl
+        >>> from sklearn.base import clone
+        >>> clone(dprl.baselines.LCB(gamma=1.0)) == dprl.baselines.LCB(gamma=1.0)
+        True
+    """
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Every setting by its name.
+
+        Args:
+            deep: Not used: no setting is a learner itself. Default True.
+
+        Returns:
+            Name → value.
+
+        Example:
+            >>> import dprl
+            >>> dprl.baselines.LCB(gamma=1.0).get_params()["c"]
+            0.1
+        """
+        own: Any = self
+        return {f.name: getattr(self, f.name) for f in fields(own) if f.init}
+
+    def set_params(self, **params: Any) -> Self:
+        """The learner with other settings; this one stays as it is.
+
+        Args:
+            **params: The settings that are different.
+
+        Returns:
+            The other learner.
+
+        Example:
+            >>> import dprl
+            >>> dprl.baselines.LCB(gamma=1.0).set_params(c=0.5).c
+            0.5
+        """
+        own: Any = self
+        other: Self = replace(own, **params)
+        return other
 
 
 @dataclass(frozen=True)

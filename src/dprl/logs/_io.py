@@ -27,6 +27,7 @@ from dprl.logs.reading.dates import times_on
 from dprl.logs.reading.files import Progress, read_columns
 from dprl.logs.reading.frames import columns_of, frame_columns, quoted
 from dprl.logs.reading.options import OPTIONS, Reading, documented, documented_arrays
+from dprl.logs.reading.sums import COST, OF
 from dprl.logs.reading.times import written
 from dprl.logs.roles import NAMES, by_role
 from dprl.logs.source import LogInParts
@@ -87,7 +88,7 @@ def read(  # noqa: D417  (see `documented`)
     episode: str,
     state: str | Sequence[str],
     action: str | Sequence[str],
-    reward: str,
+    reward: str | None = None,
     time: str | None = None,
     group: str | None = None,
     available: str | None = None,
@@ -110,10 +111,16 @@ def read(  # noqa: D417  (see `documented`)
     outcome: str = "",
     unit: str = "",
     better: str = "",
+    called: Any = None,
     design: str = "",
     versus: str = "",
     chances: Any = None,
     strata: str = "",
+    survival: Any = None,
+    horizon: float | None = None,
+    target: str = "",
+    guard: Sequence[str] | None = None,
+    costs: Any = None,
     progress: Progress | None = None,
 ) -> Log:
     r"""Read logged decisions from CSV or Parquet files.
@@ -153,7 +160,7 @@ def from_frame(  # noqa: D417  (see `documented`)
     episode: str,
     state: str | Sequence[str],
     action: str | Sequence[str],
-    reward: str,
+    reward: str | None = None,
     time: str | None = None,
     group: str | None = None,
     available: str | None = None,
@@ -173,10 +180,16 @@ def from_frame(  # noqa: D417  (see `documented`)
     outcome: str = "",
     unit: str = "",
     better: str = "",
+    called: Any = None,
     design: str = "",
     versus: str = "",
     chances: Any = None,
     strata: str = "",
+    survival: Any = None,
+    horizon: float | None = None,
+    target: str = "",
+    guard: Sequence[str] | None = None,
+    costs: Any = None,
 ) -> Log:
     """A log from a pandas, polars, Arrow or DuckDB table.
 
@@ -228,6 +241,7 @@ def from_arrays(  # noqa: D417  (see `documented`)
     outcome: str = "",
     unit: str = "",
     better: str = "",
+    called: Any = None,
     design: str = "",
     versus: str = "",
     chances: Any = None,
@@ -400,6 +414,15 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
             survives_csv(labels)
         for labels in log.categories.values():
             refuse_missing_words(labels)
+    data = written_columns(log, kind)
+    style = "FORMAT parquet, COMPRESSION zstd" if kind == ".parquet" else "FORMAT csv, HEADER"
+    with replacing(path) as part, connect(folders=[part.parent]) as con:
+        con.register("rows", data)
+        con.execute(f"COPY (SELECT * FROM rows) TO {quoted(str(part), chr(39))} ({style})")
+
+
+def written_columns(log: Log, kind: str = ".parquet") -> dict[str, Any]:
+    """A log as the columns it was read from, for a file of a kind."""
 
     def words(labels: Sequence[Any], codes: Any) -> Any:
         text = bool(labels) and isinstance(labels[0], str)
@@ -426,21 +449,38 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
     else:
         data[_column(log, "state")] = words(log.states, log.codes())
     data[_column(log, "action")] = words(log.actions, log.action)
+    timed = "duration" in log.more
+    further_numbers = {"propensity": log.propensity, **({} if timed else log.more)}
     data[_column(log, "reward")] = log.outcome.shown(log.reward)
+    if timed:  # as they were read, not the outcome that was made of them
+        data[_column(log, "reward")] = log.more["duration"]
+        how = ["cut", "terminal", *log.events]
+        data[_column(log, "ended")] = words(how, log.more["status"].astype(int))
+    if any(name.startswith(OF) for name in further_numbers):
+        _write_parts(log, data, further_numbers)
     if log.available is not None and log.menus is not None:
         offers = ["|".join(str(log.actions[a]) for a in np.flatnonzero(m)) for m in log.menus]
         data[_column(log, "available")] = words(offers, log.available)
-    if log.ended.any():
+    if log.ended.any() and not timed:
         how = ["", "terminal", "cut", *log.events]
         data[_column(log, "ended")] = words(how, log.ended[which])
-    further_numbers = {"propensity": log.propensity, **log.more}
     data |= {_column(log, k): v for k, v in further_numbers.items() if v is not None}
     if log.also is not None:
         data |= further(log, kind)
-    style = "FORMAT parquet, COMPRESSION zstd" if kind == ".parquet" else "FORMAT csv, HEADER"
-    with replacing(path) as part, connect(folders=[part.parent]) as con:
-        con.register("rows", data)
-        con.execute(f"COPY (SELECT * FROM rows) TO {quoted(str(part), chr(39))} ({style})")
+    return data
+
+
+def _write_parts(log: Log, data: dict[str, Any], numbers: dict[str, Any]) -> None:
+    """Write what a reward was made of in place of it, under its own names."""
+    costs, reward = log.columns.get("costs"), data.pop(_column(log, "reward"))
+    for name in [name for name in numbers if name.startswith(OF)]:
+        own = numbers.pop(name)
+        if name != OF + COST:
+            data[name.removeprefix(OF)] = own
+        elif isinstance(costs, str):
+            data[costs] = own
+    if "parts" not in log.columns and not costs:  # guards alone
+        data[_column(log, "reward")] = reward
 
 
 def _column(log: Log, part: str) -> str:

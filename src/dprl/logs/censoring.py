@@ -144,7 +144,7 @@ def _usually_ahead(log: Log, gamma: float) -> Floats:
     most = int(log.lengths.max())
     ends = np.zeros(log.n_steps, bool)
     ends[log.starts[1:][log.ended != CUT] - 1] = True
-    fold, ahead = _folds(log), np.zeros(log.n_steps)
+    fold, ahead = folds_of(log), np.zeros(log.n_steps)
     for k in range(int(fold.max()) + 1):
         others = fold != k
         n, over = (np.bincount(step[rows], minlength=most) for rows in (others, others & ends))
@@ -158,7 +158,7 @@ def _usually_ahead(log: Log, gamma: float) -> Floats:
     return ahead
 
 
-def _folds(log: Log) -> NDArray[np.int64]:
+def folds_of(log: Log) -> NDArray[np.int64]:
     """int64 (N,): the fold of each row's group."""
     dealt = np.random.default_rng(0).permutation(len(log.groups)) % min(FOLDS, len(log.groups))
     return np.repeat(dealt[log.group], log.lengths)
@@ -197,7 +197,7 @@ def chance_of_cut(log: Log) -> Floats:
     at_risk = np.ones(log.n_steps, bool)
     at_risk[last[log.ended != CUT]] = False
     x, kind = _inputs(log)
-    fold = _folds(log)
+    fold = folds_of(log)
     chance = np.zeros(log.n_steps)
     for k in range(int(fold.max()) + 1):
         own, others = fold == k, (fold != k) & at_risk
@@ -233,15 +233,15 @@ def _inputs(log: Log) -> tuple[sparse.csr_array, Ints]:
         size = int(pair.max()) + 1
         different, kind = np.unique(step * size + pair, return_inverse=True)
         step, pair = np.divmod(different, size)
-        of_state = [_indicators(pair // log.n_actions), _indicators(pair)]
+        of_state = [indicators(pair // log.n_actions), indicators(pair)]
     else:
         kind = np.arange(log.n_steps)
-        of_state = [_indicators(log.action), *_of_features(log)]
-    of_step = [_indicators(np.minimum(step, STEPS)), sparse.csr_array((step / STEPS)[:, None])]
+        of_state = [indicators(log.action), *of_features(log)]
+    of_step = [indicators(np.minimum(step, STEPS)), sparse.csr_array((step / STEPS)[:, None])]
     return sparse.csr_array(sparse.hstack([*of_step, *of_state], format="csr")), kind
 
 
-def _of_features(log: Log) -> list[Any]:
+def of_features(log: Log) -> list[Any]:
     """Features in units of their spread, and squared; marks of missing ones; labels one by one."""
     assert log.features is not None
     parts = []
@@ -249,7 +249,7 @@ def _of_features(log: Log) -> list[Any]:
     for column, labels in zip(log.features.T, levels, strict=True):
         absent = np.isnan(column)
         if labels is not None:
-            parts.append(_indicators(np.where(absent, len(labels), column).astype(np.int64)))
+            parts.append(indicators(np.where(absent, len(labels), column).astype(np.int64)))
             continue
         middle = float(np.median(column[~absent])) if not absent.all() else 0.0
         z = np.where(absent, 0.0, column - middle)
@@ -258,7 +258,7 @@ def _of_features(log: Log) -> list[Any]:
     return parts
 
 
-def _indicators(codes: NDArray[Any]) -> sparse.csr_array:
+def indicators(codes: NDArray[Any]) -> sparse.csr_array:
     """One column per code that occurs, 1 where a row has it."""
     used, column = np.unique(codes, return_inverse=True)
     ones, row = np.ones(len(codes)), np.arange(len(codes))
@@ -347,6 +347,18 @@ def treat_cut(
     episodes = log.cut_episodes
     if not len(episodes):
         return log
+    timed = "completed" in log.more
+    if timed and (cut != "ipcw" or gamma != 1):
+        raise ParameterError(
+            worded(
+                "{episodes:,} of {n_episodes:,} episodes were censored before the horizon; what is "
+                "completed of them is whole returns, without discount.",
+                episodes=len(episodes),
+                n_episodes=log.n_episodes,
+            ),
+            f"episode {log.episodes[episodes[0]]!r}",
+            worded("Say {cut} and {gamma}.", cut=option("cut", "ipcw"), gamma=option("gamma", 1)),
+        )
     if cut in DROPS:
         return _without(log, episodes if reads == "rewards" else from_cut_on(log))
     if cut == "ipcw":
@@ -371,6 +383,8 @@ def treat_cut(
                     cut2=option("cut", "ipcw"),
                 ),
             )
+        if timed:
+            return _timed(log, returns_to_go=reads == "returns")
         return weighted(log, gamma, returns_to_go=reads == "returns")
     if cut == "bootstrap":
         if log.features is not None and near is None:
@@ -391,6 +405,21 @@ def treat_cut(
     return replace(log, ended=np.where(log.ended == CUT, TERMINAL, log.ended))
 
 
+def _timed(log: Log, *, returns_to_go: bool) -> Log:
+    """The log of a time to event in which censored episodes may be read as ended.
+
+    The reward of last rows is the completed outcome of the whole episode. A return to go is that of
+    its own decision (`dprl.logs.survival`).
+    """
+    reward = log.reward
+    if returns_to_go:
+        own = log.more["completed"]
+        later = np.append(own[1:], 0.0)
+        later[log.starts[1:] - 1] = 0.0
+        reward = own - later
+    return replace(log, reward=reward, ended=np.where(log.ended == CUT, TERMINAL, log.ended))
+
+
 def warn_as_terminal(n_cut: int, n_episodes: int, cut_steps: int, n_steps: int) -> None:
     """Warn that cut episodes are read as ended because no treatment was chosen."""
     warnings.warn(
@@ -407,6 +436,11 @@ def warn_as_terminal(n_cut: int, n_episodes: int, cut_steps: int, n_steps: int) 
                 "Choose {cut}, or a time for which all are followed ({follow_up}).",
                 cut=option("cut"),
                 follow_up=option("follow_up"),
+            )
+            if n_steps > n_episodes
+            else say(
+                "Where the table has a time and a status, read it with {survival}.",
+                survival=option("survival"),
             ),
         ),
         CutWarning,

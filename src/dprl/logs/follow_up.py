@@ -275,7 +275,7 @@ def lost_by(log: Log, window: Window, usual: float | None = None) -> Lost:
 
 def lost_finding(lost: Lost, window: Window) -> Finding:
     """What a window leaves out, in words: an error where no outcome is left."""
-    if window == Window(1.0, "step") and lost.longest == 1 and lost.unseen:
+    if lost.longest == 1 and lost.unseen:
         blind = nothing_seen(lost.unseen, lost.episodes)
         return Finding("error", "lost_outcomes", blind.what, do=blind.do)
     outcome = f"a reward other than {lost.usual:g}"
@@ -315,11 +315,19 @@ def nothing_seen(cut: int, episodes: int, where: str = "") -> LogError:
         "decision was not seen, and a window of steps would count them as if nothing had happened.",
         where,
         worded(
-            "Give episodes a row for every time they were seen. Where whether an episode was cut "
-            "has nothing to do with its outcome, it can be left out: {cut}.",
-            cut=option("cut", "drop-unrelated"),
+            "Where the table has a time and a status, name them: {survival} with {horizon}. "
+            "Otherwise give episodes a row for every time they were seen.",
+            survival=option("survival", "days,status"),
+            horizon=option("horizon"),
         ),
     )
+
+
+def refuse_blind(log: Log) -> None:
+    """Refuse to follow episodes of one row for a time, where some were cut."""
+    if log.n_episodes and log.lengths.max() == 1 and len(log.cut_episodes):
+        first = log.episodes[log.cut_episodes[0]]
+        raise nothing_seen(len(log.cut_episodes), log.n_episodes, f"episode {first!r}")
 
 
 def say_lost(lost: Lost, window: Window, stacklevel: int) -> None:
@@ -339,6 +347,7 @@ def say_lost(lost: Lost, window: Window, stacklevel: int) -> None:
 
 def followed(log: Log, follow_up: Any) -> Log:
     """The log in which every episode is followed for the same time; what is lost is said."""
+    refuse_blind(log)
     shorter, window = follow(log, follow_up), window_of(follow_up)
     say_lost(lost_by(log, window), window, stacklevel=3)
     return shorter

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from dprl._core.arrays import doubles
 from dprl._core.checks import check_number
+from dprl._core.labels import Labels, few_as_tuple, labels_at
 from dprl._core.table import Table, first_few, in_notebook, many
 from dprl._core.words import api, either, option, worded
 from dprl.errors import LogError, ParameterError
@@ -84,15 +85,33 @@ def log_shown(log: Log) -> str:
 
 def rising(labels: Sequence[Any]) -> bool:
     """Whether labels are of one kind, sorted, and none is there twice: without a set of them."""
+    if isinstance(labels, Labels):
+        return labels.rising
     if set(map(type, labels)) not in ({int}, {str}):
         return False
     return all(map(operator.lt, labels, itertools.islice(labels, 1, None)))
 
 
+def repeated(labels: Sequence[Any]) -> bool:
+    """Whether a label is there twice."""
+    if isinstance(labels, Labels):
+        return not labels.at(labels.order()).rising
+    return len(set(labels)) != len(labels)
+
+
 def canonical(
     codes: NDArray[np.int32], labels: Sequence[Any]
-) -> tuple[NDArray[np.int32], list[Any]]:
+) -> tuple[NDArray[np.int32], Sequence[Any]]:
     """The same column coded by the sorted labels that occur: unused labels do not matter."""
+    if isinstance(labels, Labels):
+        every = np.bincount(codes, minlength=len(labels)) > 0
+        if labels.rising and every.all():
+            return codes, labels
+        at = np.flatnonzero(every) if labels.rising else labels.order()
+        at = at[every[at]]
+        place = np.zeros(len(labels), np.int32)
+        place[at] = np.arange(len(at), dtype=np.int32)
+        return place[codes], labels.at(at)
     used = np.flatnonzero(np.bincount(codes, minlength=len(labels))).tolist()
     order = (
         used
@@ -111,10 +130,10 @@ def canonical_ends(
     at = ended > CUT
     if not at.any():
         return ended, []
-    codes, names = canonical((ended[at] - CUT - 1).astype(np.int32), events)
+    codes, used = canonical((ended[at] - CUT - 1).astype(np.int32), events)
     result = ended.copy()
     result[at] = codes + CUT + 1
-    return result, names
+    return result, list(used)
 
 
 def canonical_features(
@@ -177,7 +196,7 @@ def validate(log: Log) -> None:
         labels = getattr(log, name)
         if name == "groups" and labels is log.episodes:
             continue
-        if not rising(labels) and len(set(labels)) != len(labels):
+        if not rising(labels) and repeated(labels):
             refuse(f"'{name}' repeats a label")
     if n and not (np.isfinite(log.reward.min()) and np.isfinite(log.reward.max())):
         refuse("'reward' holds a value that is not finite")
@@ -288,10 +307,11 @@ class Log:
         levels: For each feature None where it is a number, else its sorted labels: such a feature
             is a category, and its column of `features` holds codes into them. () where all
             features are numbers.
-        episodes: The E episode labels, sorted. Default 0, 1, ….
+        episodes: The E episode labels, sorted; from 100,000 on as arrays (a sequence that is equal
+            to the tuple). Default 0, 1, ….
         group: int32 (E,), codes into `groups`: the group each episode belongs to. By default every
             episode is its own group.
-        groups: The group labels, sorted.
+        groups: The group labels, sorted; held like `episodes`.
         time: (N,) numbers or dates (in UTC where they have a zone); None where the order of the
             rows was the time.
         offset: int32 (N,), the seconds by which the local clock was ahead of UTC; None where times
@@ -337,9 +357,9 @@ class Log:
     states: tuple[Label, ...] = ()
     features: NDArray[np.float64] | None = None
     feature_names: tuple[str, ...] = ()
-    episodes: tuple[Label, ...] = ()
+    episodes: Sequence[Label] = ()
     group: NDArray[np.int32] = field(default=None)  # type: ignore[arg-type]
-    groups: tuple[Label, ...] = ()
+    groups: Sequence[Label] = ()
     time: NDArray[Any] | None = None
     offset: NDArray[np.int32] | None = None
     available: NDArray[np.int32] | None = None
@@ -363,7 +383,7 @@ class Log:
 
         n = len(self.starts) - 1
         if not self.episodes:
-            put("episodes", tuple(range(n)))
+            put("episodes", few_as_tuple(Labels(np.arange(n))))
         if self.group is None:
             put("group", np.arange(n))
             put("groups", self.episodes)
@@ -480,6 +500,33 @@ class Log:
         from dprl.logs.describing import table_one
 
         return table_one(self, by)
+
+    def curves(self, times: Sequence[float] | None = None) -> Table:
+        """Kaplan-Meier curves, or with "risk" Aalen-Johansen ones, by action of first decisions.
+
+        Args:
+            times: The times that are asked about. Default None: twelve, evenly apart, up to the
+                horizon.
+
+        Returns:
+            One row for each action and time: how many are still followed then, how many had an
+            event or were censored until then, the share, and a 95 % interval (of its log-log).
+
+        Raises:
+            ParameterError: The log has no time to event.
+
+        Example:
+            >>> import dprl, pandas
+            >>> frame = pandas.DataFrame({"id": [1, 2, 3, 4], "sex": ["f", "m", "f", "m"],
+            ...     "arm": ["a", "a", "b", "b"], "days": [9, 3, 8, 2], "died": [0, 1, 1, 1]})
+            >>> log = dprl.from_frame(frame, episode="id", state="sex", action="arm",
+            ...                       survival=("days", "died"), horizon=5)
+            >>> log.curves([5])["share"]
+            [0.5, 0.5]
+        """
+        from dprl.logs.survival import curves
+
+        return curves(self, times)
 
     def _repr_html_(self) -> str:
         return log_shown(self)
@@ -613,6 +660,39 @@ class Log:
             )
         return self.state
 
+    def __len__(self) -> int:
+        return self.n_episodes
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[Log]:
+        """Its episodes one after another, each as a log of its own."""
+        return (self.take([e]) for e in range(self.n_episodes))
+
+    def to_frame(self, backend: str = "pandas") -> Any:
+        """The log as a dataframe: one row per step, in the columns it was read from.
+
+        Args:
+            backend: The library: "pandas" (the default), "polars" or "pyarrow".
+
+        Returns:
+            A dataframe of that library.
+
+        Raises:
+            ParameterError: If the library is not one of the three.
+            PackageError: If it is not installed.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.risky_arms().sample(5, seed=0)
+            >>> list(log.to_frame("pyarrow").column_names)[:4]
+            ['episode', 'time', 'state', 'action']
+        """
+        from dprl.logs._io import written_columns
+
+        return Table(written_columns(self)).to_frame(backend)
+
     def take(self, episodes: Sequence[int] | NDArray[Any]) -> Log:
         """The log of some of the episodes; the labels of states and actions stay as they are.
 
@@ -645,9 +725,9 @@ class Log:
             dropped=0,
             starts=np.concatenate(([0], np.cumsum(self.lengths[chosen]))),
             **self.at_rows(rows),
-            episodes=tuple(self.episodes[e] for e in chosen),
+            episodes=labels_at(self.episodes, chosen),
             group=group.astype(np.int32),
-            groups=tuple(self.groups[g] for g in codes),
+            groups=labels_at(self.groups, codes),
             ended=self.ended[chosen],
         )
 
@@ -736,7 +816,7 @@ class Log:
             self,
             starts=np.concatenate(([0], ends)),
             **self.at_rows(rows),
-            episodes=tuple(self.episodes[e] for e in order),
+            episodes=labels_at(self.episodes, order),
             group=self.group[order],
             ended=self.ended[order],
         )
@@ -818,7 +898,13 @@ class Log:
         total = hashlib.sha256(b"dprl-log-1")
 
         def add(name: str, column: NDArray[Any] | None, labels: Sequence[Any] = ()) -> None:
-            total.update(f"|{name}|{json.dumps(labels, ensure_ascii=True)}".encode())
+            total.update(f"|{name}|".encode())
+            for words in (
+                labels.as_json()
+                if isinstance(labels, Labels)
+                else (json.dumps(labels, ensure_ascii=True).encode(),)
+            ):
+                total.update(words)
             if column is not None:
                 total.update(str(column.shape).encode())
                 total.update(column.astype(column.dtype.newbyteorder("<"), copy=False).data)

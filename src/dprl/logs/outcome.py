@@ -1,9 +1,9 @@
 """Outcome: what the rewards of a log add up to, in which unit, and whether more of it is better.
 
 Everything is computed with "larger is better". Where a log was declared with ``better="lower"``
-its rewards change their sign once, when the log is made (`turned_rewards`), and whatever is shown
-changes it back (`Outcome.shown`), so that people read their own numbers: an interval keeps its low
-end first, and a lower bound becomes an upper one.
+its rewards change their sign once, when the log is made, and whatever is shown changes it back
+(`Outcome.shown`), so that people read their own numbers: an interval keeps its low end first, and a
+lower bound becomes an upper one.
 
 The declaration is kept with the names of a log's columns, so a policy knows it, and later logs are
 read in the same way. A log that says nothing counts as "larger is better".
@@ -281,11 +281,6 @@ ASSUMED = worded(
     "larger is assumed to be better (say {better} if not).", better=option("better", "lower")
 )
 UNDECLARED: Final = Outcome()
-
-
-def turned_rewards(outcome: Outcome, reward: Any) -> Any:
-    """Rewards as they are computed with: larger is better."""
-    return outcome.shown(reward)
 
 
 def check_same_direction(policy: Any, log: Any) -> None:

@@ -61,13 +61,14 @@ import base64
 import hashlib
 import heapq
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.labels import many_labels
 from dprl._core.words import say, word
 from dprl.errors import PolicyError
 from dprl.logs.log import Label, Log, label_key
@@ -105,7 +106,10 @@ class MarksOf:
 
     def of(self, chunk: Chunk) -> list[str]:
         """Those of one chunk."""
-        return heapq.nsmallest(KEPT, keyed_marks(chunk.log, _groups_of(chunk), self.digest))
+        marks = keyed_marks(chunk.log, _groups_of(chunk), self.digest)
+        if len(marks) > KEPT:
+            marks = np.partition(marks, KEPT)[:KEPT]
+        return _shown(np.sort(marks).tolist())
 
     def merge(self, one: list[str], other: list[str]) -> list[str]:
         """Those of two chunks together."""
@@ -231,8 +235,11 @@ def _episodes_of(chunk: Chunk) -> Hashes:
 
 def _groups_of(chunk: Chunk) -> Hashes:
     """64 bits per group: the beginning of that of its episodes whose beginning is the least."""
+    group, begun = chunk.log.group, _episodes_of(chunk)
+    if len(group) == len(chunk.log.groups) and (group[1:] > group[:-1]).all():
+        return begun  # every episode is a group
     content = np.full(len(chunk.log.groups), np.iinfo(np.uint64).max)
-    np.minimum.at(content, chunk.log.group, _episodes_of(chunk))
+    np.minimum.at(content, group, begun)
     return content
 
 
@@ -330,9 +337,8 @@ def shares(sample: Any, key: str, log: Log) -> dict[str, float]:
     else:
         as_stored = sample["version"] == KEYED
         content = _first_contents(log) if as_stored else _groups_of(chunk)
-        marks = keyed_marks(log, content, key, as_stored)
-        top = max(sampled)
-        near = [mark for mark in marks if mark <= top]
+        all_marks, top = keyed_marks(log, content, key, as_stored), int(max(sampled), 16)
+        marks = near = _shown(all_marks[all_marks <= np.uint64(top)].tolist())
     chance = float(np.sqrt(float(sample["alike"]) * _alike(content)))
     in_log, in_sample = len(sampled & set(marks)), sum(mark in sampled for mark in near)
     found = max(_kappa(in_log, len(sampled), chance), _kappa(in_sample, len(near), chance))
@@ -510,8 +516,16 @@ def _mark(key: bytes, what: bytes) -> str:
     return hashlib.blake2b(what, key=key, digest_size=8).hexdigest()
 
 
-def keyed_marks(log: Log, content: Hashes, digest: str, as_stored: bool = False) -> list[str]:
+def keyed_marks(log: Log, content: Hashes, digest: str, as_stored: bool = False) -> Hashes:
     """One mark per group, from its label and its content; `as_stored`: text is not a number."""
+    many = None if as_stored else many_labels(log.groups)
+    if many is not None and many.ascii:
+        from dprl._core import letters
+
+        result = np.empty(len(many), np.uint64)
+        h = letters.keyed(_key(digest))
+        letters.keyed_marks(many.ends, many.data, many.numbers, content, h, result)
+        return result
     text = log.groups and isinstance(log.groups[0], str)
     kind = b"text " if as_stored and text else b"number " if as_stored else b""
     begun = hashlib.blake2b(kind, key=_key(digest), digest_size=8)  # the same for all groups
@@ -521,8 +535,13 @@ def keyed_marks(log: Log, content: Hashes, digest: str, as_stored: bool = False)
         word = str((group if text else int(group)) if as_stored else label_key(group))
         mark = begun.copy()
         mark.update(word.encode("utf-8", "surrogatepass") + b"|" + begins[place : place + 8])
-        marks.append(mark.hexdigest())
-    return marks
+        marks.append(int.from_bytes(mark.digest(), "big"))
+    return np.array(marks, np.uint64)
+
+
+def _shown(marks: Iterable[int]) -> list[str]:
+    """Marks as they are kept; they sort as the numbers do."""
+    return [f"{mark:016x}" for mark in marks]
 
 
 def _plain_marks(label: Hashes, content: Hashes, digest: str) -> list[str]:
@@ -576,6 +595,15 @@ def _labels(labels: Sequence[Label], as_stored: bool = False) -> Hashes:
 
     Text that is a whole number counts as that number, unless it is to be taken `as_stored`.
     """
+    many = many_labels(labels)
+    if many is not None and many.is_text and many.ascii:
+        from dprl._core.letters import label_hashes
+
+        hashes = np.empty(len(many), np.uint64)
+        label_hashes(many.ends, many.data, as_stored, hashes)
+        return hashes >> HALF
+    if many is not None and not many.is_text:
+        return _scramble(many.numbers.view(np.uint64)) >> HALF
     if str not in set(map(type, labels)):
         return _scramble(np.array(labels, np.int64).view(np.uint64)) >> HALF
     if not as_stored:

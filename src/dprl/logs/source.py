@@ -16,9 +16,10 @@ What truly needs all rows at once says so with `needs_rows`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -26,7 +27,9 @@ from numpy.typing import NDArray
 
 from dprl._core.arrays import Bools
 from dprl._core.checks import Cut, check_cut
-from dprl._core.words import either, option, say, sentences, worded
+from dprl._core.cluster import connect
+from dprl._core.table import many
+from dprl._core.words import either, option, say, say_many, sentences, worded
 from dprl.errors import LogError, ParameterError
 from dprl.logs.encoding.encoder import labelled
 from dprl.logs.log import CUT, Facts, Label, Log, check_log
@@ -34,12 +37,6 @@ from dprl.logs.outcome import Outcome
 
 if TYPE_CHECKING:
     from dprl.logs.censoring import Reads
-import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-
-from dprl._core.cluster import connect
-from dprl._core.table import many
 
 # --- One way to compute with a log, wherever its rows are
 
@@ -588,6 +585,30 @@ WEIGHED = sentences(
     say("It is assumed that no more than these tells who was cut."),
 )
 """What "ipcw" does and assumes."""
+
+COMPLETED = sentences(
+    say(
+        "they are completed by two models, of who was seen and of what comes, from state and "
+        "action (cross-fitted by group, large-sample)."
+    ),
+    say("It is assumed that no more than these tells both who was seen and what came."),
+)
+"""What is done about outcomes that were not seen (`dprl.logs.unseen`), and assumed."""
+
+
+def unseen_words(columns: Mapping[str, Any]) -> str:
+    """How many outcomes of a log with these columns were not seen, and what is done; '' for none.
+
+    Args:
+        columns: The columns of a log, or those that a policy keeps.
+    """
+    n = int((columns.get("unseen") or {}).get("rows", 0))
+    if not n:
+        return ""
+    return say_many(
+        "{n:,} outcome was not seen: {completed}", "{n:,} outcomes were not seen: {completed}", n,
+        completed=COMPLETED,
+    )  # fmt: skip
 
 
 # --- A log in parts: a log that need not fit into memory (see `dprl.logs.source`)

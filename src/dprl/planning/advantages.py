@@ -55,10 +55,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import stdtrit
 
-from dprl._core.arrays import Floats, Ints, Singles
+from dprl._core.arrays import Bools, Floats, Ints, Singles
 from dprl._core.compiled import compiled, in_parts
 from dprl._core.linear import (
     WIDTH,
+    Matrix,
     each_block,
     leaks,
     solve,
@@ -68,6 +69,7 @@ from dprl._core.linear import (
     solve_many,
 )
 from dprl.errors import PlanError
+from dprl.planning.finite_mdp import moves
 from dprl.planning.model import Influence, Transitions
 
 # --- The loops of `dprl.planning.advantages`, over the cells of `dprl.planning.model`
@@ -443,21 +445,6 @@ def policy_matrix(b: Floats, choice: NDArray[Any]) -> Floats:
     return pi
 
 
-def _rows(weights: Floats) -> sparse.csr_array:
-    """CSR (S, S·A) whose row s holds weights[s] (S, A) at the pairs of s."""
-    S, A = weights.shape
-    state, action = np.nonzero(weights)
-    return sparse.csr_array((weights[state, action], (state, state * A + action)), shape=(S, S * A))
-
-
-def moves(P: sparse.csr_array, pi: Floats, gamma: float) -> sparse.csr_array:
-    """γ P_π, CSR (S, S)."""
-    mixed = sparse.csr_array(_rows(pi) @ P)
-    mixed.sum_duplicates()
-    mixed.data *= gamma
-    return mixed
-
-
 @dataclass(frozen=True, eq=False)
 class Advantages:
     """A policy evaluated in the model of a log, and the errors of what it brings.
@@ -472,7 +459,7 @@ class Advantages:
         e: float64 (S, A), the variance of each pair's mean target.
         v: float64 (S,), the variance of V's equation at each state.
         prior: float64 (S,), σ0².
-        A: CSR (S, S), γ P_π.
+        A: γ P_π (S, S), dense where the model is.
         M: float64 (S, S), (I - γ P_π)^-1; None where there are more than `DENSE` states.
         drawn: Draws of the errors of V; None otherwise. Both None: no errors can be asked for.
     """
@@ -486,7 +473,7 @@ class Advantages:
     e: Floats
     v: Floats
     prior: Floats
-    A: sparse.csr_array
+    A: Matrix
     M: Floats | None
     drawn: Drawn | None
 
@@ -494,7 +481,7 @@ class Advantages:
     def of(
         cls,
         table: Transitions,
-        P: sparse.csr_array,
+        P: Matrix,
         R: Floats,
         gamma: float,
         choice: Ints,
@@ -522,14 +509,16 @@ class Advantages:
         A = moves(P, pi, gamma)
         Rpi = (pi * R.reshape(pi.shape)).sum(axis=1)
         M = None
-        check_ending(A)
+        if gamma > 1 - 1e-9:  # else every step loses mass
+            check_ending(A)
         if noise is None and errors:
             M = _inverse(A, before)
             V = M @ Rpi
             V = V + M @ (Rpi + A @ V - V)
         else:
             V = solve(A, Rpi)
-        Q = table.Q(V, gamma)
+        dense = isinstance(P, np.ndarray)
+        Q = (R + gamma * (P @ V)).reshape(pi.shape) if dense else table.Q(V, gamma)
         e, prior = np.zeros(pi.shape), np.zeros(len(V))
         variances(
             table.first, table.next, table.count, table.mean, table.spread, table.n, b,
@@ -549,6 +538,15 @@ class Advantages:
     def delta(self) -> Floats:
         """float64 (S, A): Δ = Q - V."""
         return self.Q - self.V[:, None]
+
+    def may_pass(self, kappa: Floats) -> Bools:
+        """bool (S, A): pairs whose Δ may be kappa (S, A) standard errors above 0, whatever M is."""
+        e, v = self.e, self.v[:, None]
+        own = np.where((self.pi == 0) | (v <= 0), 1.0, 1 - self.pi**2 * e / np.where(v > 0, v, 1.0))
+        least = np.sqrt(np.maximum(e * own, 0.0))
+        with np.errstate(invalid="ignore"):
+            bar = np.where(np.isfinite(kappa), kappa * least, np.inf)
+        return np.asarray((self.delta > 0) & (self.delta >= bar * (1 - 1e-9)))
 
     def errors(self, kappa: Floats, *, skip: bool = True) -> tuple[Floats, int]:
         """Standard errors of Δ.
@@ -620,13 +618,15 @@ def over_usual(here: Advantages) -> tuple[Floats, Floats]:
     return np.where(seen, here.Q - usual, np.nan), np.where(seen, se, np.nan)
 
 
-def _inverse(A: sparse.csr_array, before: Advantages | None) -> Floats:
+def _inverse(A: Matrix, before: Advantages | None) -> Floats:
     """(I - A)^-1 (S, S); from that of a policy that differs in few rows, where there is one.
 
     With D the rows that differ and U their columns of the old inverse M (Woodbury):
     M' = M + U (1 - D U)^-1 D M.
     """
     S = A.shape[0]
+    if isinstance(A, np.ndarray):
+        return np.asarray(np.linalg.inv(np.eye(S) - A), np.float64)
     if before is not None and before.M is not None:
         D = sparse.csr_array(A - before.A)
         D.eliminate_zeros()
@@ -638,7 +638,7 @@ def _inverse(A: sparse.csr_array, before: Advantages | None) -> Floats:
     return np.asarray(np.linalg.inv(np.eye(S) - A.toarray()))
 
 
-def check_ending(A: sparse.csr_array) -> None:
+def check_ending(A: Matrix) -> None:
     """Refuse a policy that in the model never ends, without discount."""
     stuck = np.flatnonzero(~leaks(A))
     if len(stuck):

@@ -34,10 +34,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from dprl._core.arrays import Bools, Floats, Ints
-from dprl._core.linear import doubt, leaks, solve
+from dprl._core.linear import Matrix, compact, doubt, leaks, solve
 from dprl._core.words import option, worded
 from dprl.errors import ParameterError, PlanError
 from dprl.evidence.decision_points import best_rows
@@ -61,7 +60,7 @@ class Rows(Protocol):
     Attributes:
         first: int64 (n + 1,), rows first[i]:first[i + 1] are the choices at place i.
         R: float64 (rows,), the reward of each choice until the next place.
-        D: CSR (rows, n), the discounted chance that it leads to each place.
+        D: (rows, n), the discounted chance that it leads to each place.
     """
 
     @property
@@ -69,7 +68,7 @@ class Rows(Protocol):
     @property
     def R(self) -> Floats: ...
     @property
-    def D(self) -> sparse.csr_array: ...
+    def D(self) -> Matrix: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +177,8 @@ def _able_to_end(semi: Rows, rows: Ints) -> tuple[Ints, Bools]:
 
 def policy_iteration(semi: SemiMDP, Q: Floats) -> Plan:
     """The best plan over allowed actions; Q (rows,) is Q̂ of each row, where it starts."""
-    rows, ends = _able_to_end(semi, best_rows(Q, semi.first))
+    pairs = _Pairs(semi.first, semi.R, compact(semi.D))
+    rows, ends = _able_to_end(pairs, best_rows(Q, pairs.first))
     if not ends.all():
         stuck = np.flatnonzero(~ends)
         raise PlanError(
@@ -187,7 +187,7 @@ def policy_iteration(semi: SemiMDP, Q: Floats) -> Plan:
             f"state {semi.labels[stuck[0]]!r}",
             worded("Use a gamma below 1 (0.999, say), or {plan}.", plan=option("plan", False)),
         ).at(stuck.tolist())
-    return _plan(semi, rows, worded("Use a smaller gamma, or {plan}.", plan=option("plan", False)))
+    return _plan(pairs, rows, worded("Use a smaller gamma, or {plan}.", plan=option("plan", False)))
 
 
 # -- the pairs of an MDP ---------------------------------------------------------------------------
@@ -195,11 +195,18 @@ def policy_iteration(semi: SemiMDP, Q: Floats) -> Plan:
 
 @dataclass(frozen=True, eq=False)
 class _Pairs:
-    """The allowed pairs of an MDP as rows; a state without one has a row that ends at once."""
+    """Rows as they are; of an MDP its allowed pairs, and one that ends at once where none is."""
 
     first: Ints
     R: Floats
-    D: sparse.csr_array
+    D: Matrix
+
+
+def _ahead(mdp: FiniteMDP, rows: Ints, discount: Floats) -> Matrix:
+    """Discounted chances of the next states of some pairs, (rows, S)."""
+    D = mdp.P[rows]
+    D.data *= np.repeat(discount, np.diff(D.indptr))
+    return compact(D)
 
 
 def best_choices(mdp: FiniteMDP, allowed: Bools, floor: float = 0.0) -> tuple[Ints, Floats, Floats]:
@@ -219,8 +226,8 @@ def best_choices(mdp: FiniteMDP, allowed: Bools, floor: float = 0.0) -> tuple[In
     offered = allowed.copy()
     offered[~some, 0] = True
     state, action = np.nonzero(offered)
-    D = mdp.P[state * allowed.shape[1] + action]
-    D.data *= np.repeat(np.where(some, mdp.gamma, 0.0)[state], np.diff(D.indptr))
+    discount = np.where(some, mdp.gamma, 0.0)[state]
+    D = _ahead(mdp, state * allowed.shape[1] + action, discount)
     R = np.where(some[state], mdp.R[state, action], floor)
     pairs = _Pairs(np.concatenate(([0], np.cumsum(offered.sum(axis=1)))), R, D)
 
@@ -256,8 +263,8 @@ def best_or_floor(
     S, A = allowed.shape
     state, column = np.nonzero(np.column_stack((np.ones(S, bool), allowed)))
     action = column - 1
-    D = mdp.P[state * A + np.maximum(action, 0)]
-    D.data *= np.repeat(np.where(action < 0, 0.0, mdp.gamma), np.diff(D.indptr))
+    discount = np.where(action < 0, 0.0, mdp.gamma)
+    D = _ahead(mdp, state * A + np.maximum(action, 0), discount)
     worth = np.where(action < 0, floor, R[state, action])
     pairs = _Pairs(np.concatenate(([0], np.cumsum(1 + allowed.sum(axis=1)))), worth, D)
     start = best_rows(look_ahead(pairs, V), pairs.first)

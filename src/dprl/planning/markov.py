@@ -131,7 +131,7 @@ class MarkovCheck(Result):
         >>> import dprl
         >>> result = dprl.markov_check(dprl.envs.delayed().sample(200, seed=0), 1.0)
         >>> print(str(result).splitlines()[0])
-        The state is not enough: given state and action, the past still tells what comes next.
+        The state does not seem to be enough: in this log, given state and action, the past still...
     """
 
     HEAD: ClassVar[str] = "Is the state enough?"
@@ -180,13 +180,16 @@ class MarkovCheck(Result):
             names = list(dict.fromkeys(c.past for c in self.findings))
             return [
                 say(
-                    "The state is not enough: given state and action, the past still tells what "
-                    "comes next."
+                    "The state does not seem to be enough: in this log, given state and action, "
+                    "the past still tells what comes next. A test says so, as of up to {p:g} % of "
+                    "the logs in which it is enough.",
+                    p=100 * self.level,
                 ),
                 *(c.sentence for c in self.findings[:3]),
                 say(
-                    "A policy that was planned in a model of these states may do harm: what an "
-                    "action costs later is charged to whatever was done when the cost came."
+                    "If it is not, a policy that was planned in a model of these states may do "
+                    "harm: what an action costs later is charged to whatever was done when the "
+                    "cost came."
                 ),
                 worded(
                     "Add what tells to the state ({join}) and check again, or use evidence that "
@@ -194,7 +197,6 @@ class MarkovCheck(Result):
                     join=", ".join(names),
                     learner=api("dprl.DPRLDiscrete"),
                 ),
-                self.doubt,
                 seen,
             ]
         if not self.cells:
@@ -212,14 +214,6 @@ class MarkovCheck(Result):
             ),
             seen,
         ]
-
-    @property
-    def doubt(self) -> str:
-        """How often a test such as this finds something where there is nothing."""
-        return say(
-            "This is a test: it says so of up to {p:g} % of the logs in which the state is enough.",
-            p=100 * self.level,
-        )
 
     def table(self) -> Table:
         """The comparisons as a table.
@@ -275,8 +269,8 @@ class MarkovCheck(Result):
         Example:
             >>> import dprl
             >>> result = dprl.markov_check(dprl.envs.delayed().sample(200, seed=0), 1.0)
-            >>> result.brief()[0][:27]
-            'The state is not enough: gi'
+            >>> result.brief()[0][:28]
+            'The state does not seem to b'
         """
         return joined("\n", [*self.lines, "", str(self.table())]).splitlines()
 

@@ -11,8 +11,9 @@ A pair that was never seen has R̂ = 0 and ends the episode: value 0. In a state
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,7 @@ from dprl._core.exact import (
 )  # fmt: skip
 from dprl._core.words import option, worded
 from dprl.errors import LogError, ParameterError
-from dprl.evidence.counts import LARGEST_TABLE, Counts, check_summands
+from dprl.evidence.counts import LARGEST_TABLE, Counts, refuse_full
 from dprl.logs.censoring import treat_cut
 from dprl.logs.log import CUT, Log, check_log
 from dprl.logs.source import Chunk
@@ -90,12 +91,12 @@ class Transitions:
     n: Ints
     start: Ints
 
-    @property
+    @functools.cached_property
     def visits(self) -> Ints:
         """int64 (S,): visits of each state."""
         return np.asarray(self.n.sum(axis=1))
 
-    @property
+    @functools.cached_property
     def b(self) -> Floats:
         """float64 (S, A): the share of visits that took each action; uniform where never seen."""
         total = self.visits[:, None]
@@ -274,7 +275,6 @@ class Cells:
     def table(self, S: int, A: int) -> Transitions:
         """Counts and rewards, from the exact sums."""
         C = len(self.key)
-        check_summands(int(self.words[:, COUNT].sum()))
         read, lost = np.empty((C, 2)), np.empty(C, bool)
         moments(self.words, self.top, self.bottom, SUMS, read, lost)
         if lost.any():
@@ -285,6 +285,7 @@ class Cells:
             )
         count = self.words[:, COUNT].copy()
         pair, following = np.divmod(self.key, S + 1)
+        refuse_full(count[:, None], (pair // A).tolist())
         n = np.zeros(S * A, np.int64)
         np.add.at(n, pair, count)
         return Transitions(
@@ -357,7 +358,6 @@ def _followed(log: Log) -> tuple[Ints32, NDArray[np.bool_]]:
 def cells_of(log: Log) -> Cells:
     """The cells of a log, or of a part of one; see `count_transitions`."""
     state, S, A = log.codes(), log.n_states, log.n_actions
-    check_summands(log.n_steps)
     if S * A > LARGEST_TABLE:
         raise LogError(
             f"{S:,} states x {A:,} actions are too many for one table.",
@@ -370,7 +370,8 @@ def cells_of(log: Log) -> Cells:
             do="Read episodes to their end, or choose another treatment of cut episodes.",
         )
     pair = state * np.int32(A) + log.action
-    order = np.flatnonzero(known_outcome).astype(np.int32)
+    order: Any = np.flatnonzero(known_outcome)
+    order = order.astype(np.int32) if log.n_steps < 2**31 else order
     order = _ordered(_ordered(order, following, S + 1), pair, S * A)
     begin = np.empty(len(order) + 1, np.int64)
     C = _cells(order, pair, following, begin)
@@ -491,6 +492,11 @@ class Model:
 
     mdp: FiniteMDP
     n: NDArray[np.int64]
+
+    @functools.cached_property
+    def usual(self) -> Floats:
+        """float64 (S,): values of usual practice."""
+        return self.mdp.state_values()
 
     @property
     def seen(self) -> NDArray[np.bool_]:

@@ -30,21 +30,14 @@ import functools
 from collections.abc import Callable
 
 import numpy as np
-from scipy import sparse
 from scipy.special import stdtrit
 
 from dprl._core.arrays import Bools, Floats, Ints
-from dprl._core.linear import leaks, solve
+from dprl._core.linear import Matrix, compact, leaks, solve
 from dprl.errors import PlanError
 from dprl.logs.log import Log
-from dprl.planning.advantages import (
-    DENSE,
-    Advantages,
-    Noise,
-    moves,
-    policy_matrix,
-)
-from dprl.planning.finite_mdp import FiniteMDP
+from dprl.planning.advantages import DENSE, Advantages, Noise, policy_matrix
+from dprl.planning.finite_mdp import FiniteMDP, moves
 from dprl.planning.iteration import BETTER, iterate
 from dprl.planning.model import Model, Transitions
 
@@ -52,7 +45,7 @@ DOUBTS = (0.5, 0.35, 0.25, 0.16, 0.1, 0.05, 0.01)
 """ε of the members of the family, the most daring first."""
 
 SMALL = 250_000
-"""The largest table (S, A, S) that is kept as it is, to judge many policies in."""
+"""The largest table (S, A, S) that is kept as it is, to evaluate many policies in."""
 
 
 class PlanModel:
@@ -87,8 +80,11 @@ class PlanModel:
         self.table, self.groups, self.gamma, self.eligible = table, groups, gamma, eligible
         self.skip = skip
         S, A = table.n.shape
-        self._P, self._R = table.P(), table.R()
         self.noise = None if dense >= S else noise or Noise.draw(S, A, seed)
+        self._sparse, self._R = table.P(), table.R()
+        few = self.noise is None and S * A * S <= SMALL
+        self._P: Matrix = compact(self._sparse, S if few else 0)
+        self._known: dict[bytes, Advantages] | None = {} if few else None
         self.usual = self.evaluate(np.full(S, -1, np.int64))
         self.circling = np.zeros(S, bool)  # states whose suggestion never came to an end
 
@@ -99,7 +95,7 @@ class PlanModel:
         R = self._R.reshape(S, A)
         start = self.table.start / self.table.start.sum()
         mdp = FiniteMDP(
-            "maximum likelihood", tuple(range(S)), tuple(range(A)), self._P, R, R, start,
+            "maximum likelihood", tuple(range(S)), tuple(range(A)), self._sparse, R, R, start,
             self.table.b, self.gamma,
         )  # fmt: skip
         return Model(mdp, self.table.n)
@@ -110,10 +106,18 @@ class PlanModel:
         """The policy of a choice (S,), evaluated; `before` is one that differs little.
 
         errors: Whether the errors of its advantages will be asked for; without them it costs less.
+        With few states every policy is evaluated once, with its errors.
         """
-        return Advantages.of(
-            self.table, self._P, self._R, self.gamma, choice, self.noise, before, errors=errors
-        )
+        known, key = self._known, choice.tobytes()
+        if known is not None and key in known:
+            return known[key]
+        made = Advantages.of(
+            self.table, self._P, self._R, self.gamma, choice, self.noise, before,
+            errors=errors or known is not None,
+        )  # fmt: skip
+        if known is not None:
+            known[key] = made
+        return made
 
     def admitted(self, choice: Ints) -> Ints:
         """A choice that somebody made, as a policy may issue it; where it may not, it defers.
@@ -136,9 +140,18 @@ class PlanModel:
 
     def kappa(self, doubt: float) -> Floats:
         """float64 (S, A): how many standard errors a pair must be above 0; infinite if barred."""
+        quantiles, place = self._quantiles
+        at = np.maximum(stdtrit(quantiles[0], 1 - doubt / quantiles[1]), 0.0)
+        return np.where(self.eligible, at[place], np.inf)
+
+    @functools.cached_property
+    def _quantiles(self) -> tuple[Floats, Ints]:
+        """The different (degrees of freedom, K), float64 (2, k); which a pair has, (S, A)."""
         K = np.maximum(self.eligible.sum(axis=1, keepdims=True) - 1, 1)
         df = np.maximum(self.groups - 1, 1)
-        return np.where(self.eligible, np.maximum(stdtrit(df, 1 - doubt / K), 0.0), np.inf)
+        A = df.shape[1] + 1
+        both, place = np.unique(df * A + K, return_inverse=True)
+        return np.stack(np.divmod(both, A)).astype(np.float64), place.reshape(df.shape)
 
     def iterate(
         self, doubt: float, start: Advantages | None = None
@@ -161,46 +174,60 @@ class PlanModel:
                 kappa[error.stuck] = np.inf
 
     def _settled(self, kappa: Floats, here: Advantages) -> tuple[Advantages, int, int, int]:
-        """The policy at which iteration settles, with bars (S, A); and the rest of `iterate`."""
+        """The policy at which iteration settles, with bars (S, A); and the rest of `iterate`.
+
+        Draws cost more than values: with them errors are held until nothing moves, and asked again.
+        """
         states = np.arange(len(here.V))
-        solved = asked = 0
+        rounds = solved = asked = 0
+        held = np.empty(kappa.shape)
 
         def evaluate(choice: Ints) -> Advantages:
             nonlocal here
-            if choice is not here.choice:
-                here = self.evaluate(choice, here)
+            if choice is here.choice:
+                return here
+            if self.noise is not None:
+                return self.evaluate(choice, errors=False)
+            here = self.evaluate(choice, here)
             return here
 
         def lower_ends(here: Advantages) -> Floats:
-            nonlocal solved, asked
+            nonlocal solved, asked, held
             bars = kappa.copy()
             speaks = np.flatnonzero(here.choice >= 0)
             bars[speaks, here.choice[speaks]] = np.inf
-            se, computed = here.errors(bars, skip=self.skip)
-            solved, asked = solved + computed, asked + int(np.isfinite(bars).sum())
+            new = here.M is not None or here.drawn is not None
+            if new:
+                held, computed = here.errors(bars, skip=self.skip)
+                solved, asked = solved + computed, asked + int(np.isfinite(bars).sum())
             with np.errstate(invalid="ignore"):
-                return np.where(np.isnan(se), -np.inf, here.delta - bars * se)
+                low = here.delta - bars * held
+            low[np.isnan(low)] = -np.inf
+            if new and self.noise is not None:  # the same with and without `skip`
+                held[~here.may_pass(bars)] = np.nan
+            return low
 
         def surest(choice: Ints, here: Advantages, low: Floats) -> tuple[Ints, Bools]:
             best = low.argmax(axis=1)
             size = np.abs(here.V) + np.abs(here.Q[states, best])
             return best, low[states, best] > BETTER * size
 
-        settled = iterate(here.choice, evaluate, lower_ends, surest, "Use a smaller gamma.")
-        return settled[1], settled[3], solved, asked
+        while True:
+            choice, last, _, more = iterate(
+                here.choice, evaluate, lower_ends, surest, "Use a smaller gamma."
+            )
+            rounds += more
+            if last is here:
+                return here, rounds, solved, asked
+            here = self.evaluate(choice, here)
 
     def value(self, choice: Ints, kappa: float = 0.0) -> float:
         """ρ of a choice in this model; circling for ever is worth what it earns before."""
         pi = self._mixed(choice, kappa)
         R = (pi * self._R.reshape(pi.shape)).sum(axis=1)
         less = 1 - 1e-9
-        if self._dense is not None:
-            A = np.einsum("sa,sat->st", pi, self._dense)
-            V = np.linalg.solve(np.eye(len(R)) - self.gamma * less * A, R)
-        elif self.noise is None:
-            V = np.linalg.solve(np.eye(len(R)) - self._moves(pi, less).toarray(), R)
-        else:
-            V = solve(self._moves(pi, less), R)
+        A = self._moves(pi, less)
+        V = np.linalg.solve(np.eye(len(R)) - A, R) if isinstance(A, np.ndarray) else solve(A, R)
         return float(self.table.start @ V) / float(self.table.start.sum())
 
     def brings(self, choice: Ints, kappa: float = 0.0) -> float | None:
@@ -225,12 +252,6 @@ class PlanModel:
         """ρ of usual practice."""
         return self.value(np.full(len(self.usual.V), -1, np.int64))
 
-    @functools.cached_property
-    def _dense(self) -> Floats | None:
-        """P as float64 (S, A, S), where that is small."""
-        S, A = self.table.n.shape
-        return self._P.toarray().reshape(S, A, S) if S * A * S <= SMALL else None
-
     def _mixed(self, choice: Ints, kappa: float = 0.0) -> Floats:
         """π (S, A) of a choice, its suggestions followed with probability n / (n + kappa)."""
         pi = policy_matrix(self.table.b, choice)
@@ -240,6 +261,6 @@ class PlanModel:
         w = np.where(choice >= 0, n / (n + kappa), 1.0)[:, None]
         return w * pi + (1 - w) * self.table.b
 
-    def _moves(self, pi: Floats, share: float = 1.0) -> sparse.csr_array:
-        """What follows what under π, CSR (S, S), discounted by γ · share."""
+    def _moves(self, pi: Floats, share: float = 1.0) -> Matrix:
+        """What follows what under π, (S, S), discounted by γ · share."""
         return moves(self._P, pi, self.gamma * share)

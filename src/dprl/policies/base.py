@@ -18,9 +18,10 @@ from dprl._core import __version__, plot
 from dprl._core.archive import Archive, Arrays
 from dprl._core.arrays import Floats
 from dprl._core.optional import Registry
-from dprl._core.table import first_few, to_json_value
+from dprl._core.table import Table, first_few, to_json_value
 from dprl._core.words import argument, option, worded
 from dprl.errors import ParameterError, PolicyError
+from dprl.logs.called import Called
 from dprl.logs.encoding.encoder import Encoding, encoding_of
 from dprl.logs.encoding.gaps import GONE
 from dprl.logs.log import Facts, Label, Log
@@ -30,7 +31,16 @@ from dprl.logs.reading.tables import write_rows
 from dprl.logs.reading.text import check_labels
 from dprl.logs.source import stage
 from dprl.policies.certificate import Certificate
-from dprl.policies.explain import Luck, conditions_of, luck_words, wrong_luck
+from dprl.policies.explain import (
+    Explanation,
+    Luck,
+    conditions_of,
+    explain_without_evidence,
+    luck_words,
+    no_record,
+    wrong_luck,
+)
+from dprl.policies.spaces import single_state
 
 if TYPE_CHECKING:
     from dprl.logs.censoring import Near
@@ -187,8 +197,143 @@ METRIC = {"scale": "float64 d", "weight": "float64 d"}
 """The arrays of a policy that measures distances between features."""
 
 
+class Answering:
+    """What follows from `at` and `space`, for all policies of dprl."""
+
+    if TYPE_CHECKING:  # a kind of policy says how
+        parameters: Any
+
+        @property
+        def space(self) -> Space:
+            """What its states are."""
+            ...
+
+        def at(self, states: Any) -> Decisions:
+            """What it answers at these states."""
+            ...
+
+    @property
+    def _learner(self) -> str:
+        return str(self.parameters.get("learner", "another learner"))
+
+    def act(self, states: Any) -> Any:
+        """The action for each state, what to avoid there, or DEFER; states as in `at`.
+
+        Args:
+            states: States as `at` takes them, or one state.
+
+        Returns:
+            A list of k action labels or DEFER; for a single state, a single answer.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(60), state=[[0.0], [0.5]] * 30,
+            ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
+            ... )
+            >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
+            >>> policy.act([0.0])
+            'drug'
+        """
+        rows, single = self.space.read(states)
+        answers = self.at(rows).answers()
+        return answers[0] if single else answers
+
+    def probabilities(self, states: Any, *, behavior: Floats | None = None) -> Floats:
+        """The probability π(a|s): 1 at the chosen action, the behaviour's where it defers.
+
+        Args:
+            states: States as `at` takes them.
+            behavior: float64 (k, A), the probabilities of usual practice at these states, used
+                where the policy defers. Default None: the shares on record of what was done there
+                first; NaN where there are none.
+
+        Returns:
+            float64 (k, A), the probability of each action in the order of `actions`.
+
+        Raises:
+            PolicyError: `behavior` has another shape.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(60), state=[[0.0], [0.5]] * 30,
+            ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
+            ... )
+            >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
+            >>> policy.probabilities([[0.0]]).tolist()
+            [[1.0, 0.0]]
+        """
+        return self.at(states).probabilities(behavior=behavior)
+
+    def bootstrap_neighbors(self) -> Near | None:
+        """What counts near a place, for returns that were cut short (see `dprl.logs.censoring`).
+
+        Returns:
+            None, because labels have no neighbours.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.bootstrap_neighbors() is None
+            True
+        """
+        return None
+
+
+class Unrecorded(Answering):
+    """What policies share that keep no record of usual practice: they say what they do, no more."""
+
+    def explain(self, state: Any, *, cases: bool = False) -> Explanation:
+        """What it does at one state; there is no evidence to explain it by.
+
+        Args:
+            state: One state, as `at` takes them.
+            cases: Has no effect, because this policy keeps no episode labels. Default False.
+
+        Returns:
+            The answer, and whose it is.
+
+        Raises:
+            PolicyError: More than one state is given, or a model's answer cannot be used.
+
+        Example:
+            >>> import dprl
+            >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
+            >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
+            >>> policy.explain(["ill"]).suggested
+            'drug'
+        """
+        rows = single_state(self.space, state)
+        words = self.space.words(rows[0])
+        return explain_without_evidence(self.at(rows), 0, words, self._learner)
+
+    def changes(self, *, cases: bool = False) -> Table:
+        """Refused: it does not know what is usually done.
+
+        Args:
+            cases: Has no effect. Default False.
+
+        Returns:
+            Nothing: it always raises.
+
+        Raises:
+            PolicyError: Always.
+
+        Example:
+            >>> import dprl
+            >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
+            >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
+            >>> policy.changes()  # doctest: +IGNORE_EXCEPTION_DETAIL
+            Traceback (most recent call last):
+            dprl.errors.PolicyError: ...
+        """
+        raise no_record(self._learner)
+
+
 @dataclass(frozen=True, eq=False)
-class PolicyFields:
+class PolicyFields(Answering):
     """The frozen parts of a policy.
 
     Attributes:
@@ -252,7 +397,8 @@ class PolicyFields:
     def _repr_html_(self) -> str:
         from dprl._core.table import in_notebook
 
-        actions = f"Actions: {first_few(self.actions, 12, ', …')}."
+        named = map(Called.learned(self).act, self.actions)
+        actions = f"Actions: {first_few(named, 12, ', …')}."
         return in_notebook(repr(self).strip("<>"), [actions, *self.stated])
 
     def plot(self, path: str | Path | None = None) -> Any:
@@ -407,71 +553,6 @@ class PolicyFields:
         """
         return f"{self}\n\n{changes}"
 
-    if TYPE_CHECKING:  # a kind of policy says how
-
-        @property
-        def space(self) -> Space:
-            """What its states are."""
-            ...
-
-        def at(self, states: Any) -> Decisions:
-            """What it answers at these states."""
-            ...
-
-    @property
-    def _learner(self) -> str:
-        return str(self.parameters.get("learner", "another learner"))
-
-    def act(self, states: Any) -> Any:
-        """The action for each state, what to avoid there, or DEFER; states as in `at`.
-
-        Args:
-            states: States as `at` takes them, or one state.
-
-        Returns:
-            A list of k action labels or DEFER; for a single state, a single answer.
-
-        Example:
-            >>> import dprl
-            >>> log = dprl.from_arrays(
-            ...     episode=range(60), state=[[0.0], [0.5]] * 30,
-            ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
-            ... )
-            >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
-            >>> policy.act([0.0])
-            'drug'
-        """
-        rows, single = self.space.read(states)
-        answers = self.at(rows).answers()
-        return answers[0] if single else answers
-
-    def probabilities(self, states: Any, *, behavior: Floats | None = None) -> Floats:
-        """The probability π(a|s): 1 at the chosen action, the behaviour's where it defers.
-
-        Args:
-            states: States as `at` takes them.
-            behavior: float64 (k, A), the probabilities of usual practice at these states, used
-                where the policy defers. Default None: the shares on record of what was done there
-                first; NaN where there are none.
-
-        Returns:
-            float64 (k, A), the probability of each action in the order of `actions`.
-
-        Raises:
-            PolicyError: `behavior` has another shape.
-
-        Example:
-            >>> import dprl
-            >>> log = dprl.from_arrays(
-            ...     episode=range(60), state=[[0.0], [0.5]] * 30,
-            ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
-            ... )
-            >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
-            >>> policy.probabilities([[0.0]]).tolist()
-            [[1.0, 0.0]]
-        """
-        return self.at(states).probabilities(behavior=behavior)
-
     def details(self) -> str:
         """Everything that it says of itself, as text.
 
@@ -486,21 +567,6 @@ class PolicyFields:
             True
         """
         return str(self)
-
-    def bootstrap_neighbors(self) -> Near | None:
-        """What counts near a place, for returns that were cut short (see `dprl.logs.censoring`).
-
-        Returns:
-            None, because labels have no neighbours.
-
-        Example:
-            >>> import dprl
-            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
-            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
-            >>> policy.bootstrap_neighbors() is None
-            True
-        """
-        return None
 
 
 # --- What each suggestion brings, as rows of a picture
@@ -519,10 +585,52 @@ def beside_of(policy: Any) -> str:
 
 def forest_of(policy: Any, rows: Sequence[Mapping[str, Any]], left: int) -> Any:
     """The picture of these rows of `suggestions_of`; `left` of them are not among them."""
-    told = [{**row, "words": f"{row['where']}: {row['suggested']}"} for row in rows]
+    called = Called.learned(policy)
+    told = [
+        {**row, "words": f"{called.said(row['where'])}: {called.act(row['suggested'])}"}
+        for row in rows
+    ]
     return plot.forest(
         told, f"advantage over {beside_of(policy)}", LEGEND, Outcome.learned(policy).falls, left
     )
+
+
+def single_changes(policy: Any) -> list[tuple[int, str, Any, Any]]:
+    """Each thing that a policy suggests: its place, where, what, and the policy of this alone.
+
+    Args:
+        policy: A policy of rules, or of labelled states.
+
+    Raises:
+        PolicyError: It is of another kind.
+    """
+    if hasattr(policy, "rules"):
+        return [
+            (i, str(rule), rule.suggested, only(policy, [i])) for i, rule in enumerate(policy.rules)
+        ]
+    if not isinstance(getattr(policy, "choice", None), np.ndarray) or not policy.states:
+        raise PolicyError(
+            f"a {type(policy).__name__} has no changes that can be taken one by one.",
+            do="Fit a learner of labelled states, or dprl.Rules.",
+        )
+    return [
+        (s, str(policy.states[s]), policy.actions[policy.choice[s]], only(policy, [s]))
+        for s in np.flatnonzero(np.asarray(policy.choice) >= 0).tolist()
+    ]
+
+
+def only(policy: Any, kept: Sequence[int]) -> Any:
+    """The policy that defers everywhere but in some states, or by some of its rules.
+
+    Args:
+        policy: A policy of rules, or of labelled states.
+        kept: The positions of states or rules; none for a policy that defers everywhere.
+    """
+    if hasattr(policy, "rules"):
+        return replace(policy, rules=tuple(policy.rules[i] for i in kept))
+    choice = np.full_like(policy.choice, -1)
+    choice[list(kept)] = policy.choice[list(kept)]
+    return replace(policy, choice=choice, certificate=None)
 
 
 def suggestions_of(policy: Any) -> list[dict[str, Any]]:
@@ -628,6 +736,14 @@ class Stored(PolicyFields):
         """Which of its numbers contradict its own rule; '' if none do. Files must have none."""
         return ""
 
+    def _identity(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """What makes it this policy: all of its parts but what people call things."""
+        words, arrays = self._parts()
+        columns = words["provenance"].get("columns", {})
+        if "called" in columns:
+            words["provenance"]["columns"] = {k: v for k, v in columns.items() if k != "called"}
+        return words, arrays
+
     def _parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         words: dict[str, Any] = {"made_by": self.provenance.get("made_by", "")}
         arrays = {}
@@ -673,8 +789,15 @@ class Stored(PolicyFields):
         words["provenance"] = to_json_value(sealed_origin(self.provenance))
         pack(path, self.KIND, words, arrays)
 
+    def __eq__(self, other: object) -> bool:
+        """Policies of one kind that hold the same are equal."""
+        return self is other or (type(self) is type(other) and self.digest() == other.digest())
+
+    def __hash__(self) -> int:
+        return hash(self.digest())
+
     def digest(self) -> str:
-        """SHA-256 of everything the policy holds.
+        """SHA-256 of everything the policy holds, but not of what people call things.
 
         Returns:
             The digest as hexadecimal text; equal policies have equal digests.
@@ -686,7 +809,7 @@ class Stored(PolicyFields):
             >>> policy.digest() == dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log).digest()
             True
         """
-        digest: str = document(self.KIND, *self._parts())[0]["digest"]
+        digest: str = document(self.KIND, *self._identity())[0]["digest"]
         return digest
 
     @classmethod

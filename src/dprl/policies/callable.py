@@ -16,21 +16,19 @@ from typing import Any, ClassVar, Literal, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.table import Table
 from dprl._core.words import either, worded
 from dprl.errors import PolicyError
 from dprl.logs.log import DEFERRAL, Facts, Label, Log
-from dprl.policies.base import origin_of_training
-from dprl.policies.explain import Explanation, explain_without_evidence, no_record
+from dprl.policies.base import Unrecorded, origin_of_training
 from dprl.policies.protocol import DEFER, Decisions, Terms, pi_of
-from dprl.policies.spaces import FeatureSpace, OpenSpace, single_state
+from dprl.policies.spaces import FeatureSpace, OpenSpace
 
 AGAIN = 64
 """States asked about twice."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CallablePolicy:
+class CallablePolicy(Unrecorded):
     """A policy that asks `model.predict(states)`, or `model(states)`; it lives in memory only.
 
     Where states are features the model gets float64 (k, d) (a dataframe with their names, in its
@@ -118,17 +116,6 @@ class CallablePolicy:
         """The features the model takes; where it names none, whatever a log holds."""
         names, even = tuple(self.feature_names), np.ones(len(self.feature_names))
         return FeatureSpace(names, even, even) if names else OpenSpace()
-
-    def bootstrap_neighbors(self) -> None:
-        """None: it knows no neighbours.
-
-        Example:
-            >>> import dprl
-            >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
-            >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
-            >>> policy.bootstrap_neighbors() is None
-            True
-        """
 
     # -- what it answers ---------------------------------------------------------------------
 
@@ -255,100 +242,6 @@ class CallablePolicy:
             labels,
             "Pass answers='labels' if it predicts them.",
         )
-
-    def act(self, states: Any) -> Any:
-        """The action for each state, or DEFER.
-
-        Args:
-            states: k labels, or (k, d) features as the model takes them; or a single state.
-
-        Returns:
-            A list of k action labels or DEFER; for a single state, a single answer.
-
-        Raises:
-            PolicyError: The model's answers are no actions, or differ when it is asked again.
-
-        Example:
-            >>> import dprl
-            >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
-            >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
-            >>> policy.act(["ill", "well"])
-            ['drug', DEFER]
-        """
-        rows, single = self.space.read(states)
-        answers = self.at(rows).answers()
-        return answers[0] if single else answers
-
-    def probabilities(
-        self, states: Any, *, behavior: NDArray[np.float64] | None = None
-    ) -> NDArray[np.float64]:
-        """The probability π(a|s): 1 at the action predicted, `behavior` where it defers.
-
-        Args:
-            states: k labels, or (k, d) features as the model takes them; or a single state.
-            behavior: float64 (k, A), the probabilities of usual practice at these states, used
-                where the policy defers. Default None: NaN there.
-
-        Returns:
-            float64 (k, A), the probability of each action in the order of `actions`.
-
-        Raises:
-            PolicyError: `behavior` has another shape, or the model's answers cannot be used.
-
-        Example:
-            >>> import dprl
-            >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
-            >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
-            >>> policy.probabilities(["ill"]).tolist()
-            [[1.0, 0.0]]
-        """
-        return self.at(states).probabilities(behavior=behavior)
-
-    def explain(self, state: Any, *, cases: bool = False) -> Explanation:
-        """What the model names at one state; there is no evidence to explain it by.
-
-        Args:
-            state: One state, as the model takes it.
-            cases: Has no effect, because this policy keeps no episode labels. Default False.
-
-        Returns:
-            The answer, and whose it is.
-
-        Raises:
-            PolicyError: More than one state is given, or the model's answer cannot be used.
-
-        Example:
-            >>> import dprl
-            >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
-            >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
-            >>> policy.explain(["ill"]).suggested
-            'drug'
-        """
-        rows = single_state(self.space, state)
-        name = str(self.parameters["learner"])
-        return explain_without_evidence(self.at(rows), 0, self.space.words(rows[0]), name)
-
-    def changes(self, *, cases: bool = False) -> Table:
-        """Refused: it does not know what is usually done.
-
-        Args:
-            cases: Has no effect. Default False.
-
-        Returns:
-            Nothing: it always raises.
-
-        Raises:
-            PolicyError: Always.
-
-        Example:
-            >>> import dprl
-            >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
-            >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
-            >>> policy.changes()  # doctest: +IGNORE_EXCEPTION_DETAIL
-            Traceback (most recent call last):
-            dprl.errors.PolicyError: ...
-        """
-        raise no_record(str(self.parameters["learner"]))
 
     def save(self, path: str | os.PathLike[str]) -> NoReturn:
         """Refused: a policy file holds no code, and the model is code.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -26,12 +26,9 @@ from dprl.policies.protocol import Decisions, Terms
 from dprl.policies.regions import Situation, at_states, range_words, ranges_of, whole_numbers
 from dprl.policies.spaces import FeatureSpace, single_state
 from dprl.policies.table import (
-    Approved,
     Tabled,
     changes_of,
-    confirmations_of,
     in_a_line,
-    limit_states,
     texts_in,
 )
 
@@ -232,51 +229,6 @@ class CellPolicy(Tabled):
 
     # -- what it would change ----------------------------------------------------------------
 
-    def changes(self, *, cases: bool = False) -> Table:
-        """The cells whose suggestion differs from the usual action, surest first.
-
-        Args:
-            cases: Has no effect, because this policy keeps no episode labels. Default False.
-
-        Returns:
-            A table with one line for each of these cells: its features, the usual and the suggested
-            action, the counts of episodes, the estimated values and their intervals.
-
-        Example:
-            >>> import dprl
-            >>> log = dprl.from_arrays(
-            ...     episode=range(600), state=[[0.0], [0.5]] * 300,
-            ...     action=["drug", "wait", "wait"] * 200, reward=[1, 0, 0] * 200,
-            ... )
-            >>> learner = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0)
-            >>> policy = dprl.gate(learner, log, value_range=(0, 1))
-            >>> policy.changes()["suggested"][0]
-            'drug'
-        """
-        return self._listed(changes_of(self.decisions))
-
-    def confirmations(self, *, cases: bool = False) -> Table:
-        """The cells whose suggestion is the usual action already, surest first.
-
-        Args:
-            cases: Has no effect, because this policy keeps no episode labels. Default False.
-
-        Returns:
-            A table with the columns of `changes`.
-
-        Example:
-            >>> import dprl
-            >>> log = dprl.from_arrays(
-            ...     episode=range(600), state=[[0.0], [0.5]] * 300,
-            ...     action=["drug", "wait", "wait"] * 200, reward=[1, 0, 0] * 200,
-            ... )
-            >>> learner = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0)
-            >>> policy = dprl.gate(learner, log, value_range=(0, 1))
-            >>> len(policy.confirmations())
-            0
-        """
-        return self._listed(confirmations_of(self.decisions))
-
     def situations(self, log: Log) -> list[Situation]:
         """Its changes, one per cell, and the steps of a log in each.
 
@@ -326,33 +278,6 @@ class CellPolicy(Tabled):
             )
 
         return at_states(self.decisions, self.cells_of(x), words, centre)
-
-    def limited_to(self, approved: Sequence[Approved], **noted: Any) -> CellPolicy:
-        """The policy with these of its changes alone; elsewhere it defers.
-
-        Args:
-            approved: The changes to keep, each with a `state` or a `region`, such as what
-                `situations` returns. An empty list leaves a policy that makes no change.
-            noted: Facts to add to the provenance, such as who approved.
-
-        Returns:
-            The limited policy; its certificate, if it has one, is restated.
-
-        Raises:
-            ParameterError: The policy changes nothing in a cell that is named.
-
-        Example:
-            >>> import dprl
-            >>> log = dprl.from_arrays(
-            ...     episode=range(600), state=[[0.0], [0.5]] * 300,
-            ...     action=["drug", "wait", "wait"] * 200, reward=[1, 0, 0] * 200,
-            ... )
-            >>> learner = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0)
-            >>> policy = dprl.gate(learner, log, value_range=(0, 1))
-            >>> policy.limited_to([]).act([0.0])
-            DEFER
-        """
-        return limit_states(self, [c.state for c in approved if c.state is not None], **noted)
 
     def _listed(self, table: Table) -> Table:
         """A table by cell, with the features of its centre."""

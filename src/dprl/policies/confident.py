@@ -223,8 +223,8 @@ class ConfidentPolicy(TablePolicy):
                 se=gain["se"],
             )
         return say(
-            "If the state were enough (it is not, see below), in {model} the policy brings "
-            "{estimate:+.3g} over usual practice (standard error {se:.2g})",
+            "If the state were enough (a test refutes that, see below), in {model} the policy "
+            "brings {estimate:+.3g} over usual practice (standard error {se:.2g})",
             model=SURE_IN["model"],
             estimate=brings,
             se=gain["se"],
@@ -259,7 +259,7 @@ class ConfidentPolicy(TablePolicy):
         if not self.provenance.get("markov", {}).get("ok", True):
             return (
                 say(
-                    "Nothing is issued, because the log says that the state is not enough for a "
+                    "Nothing is issued, because a test refutes that the state is enough for a "
                     "promise. {words}.",
                     words=words,
                 ),

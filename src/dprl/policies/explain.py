@@ -25,8 +25,9 @@ from dprl._core.words import (
 )
 from dprl.errors import PolicyError
 from dprl.evidence.decision_points import TOLERANCE
+from dprl.logs.called import NOBODY
 from dprl.logs.log import Label
-from dprl.logs.source import UNRELATED, WEIGHED
+from dprl.logs.source import UNRELATED, WEIGHED, unseen_words
 from dprl.policies.protocol import Avoid, Decisions, Kind
 
 
@@ -169,6 +170,7 @@ def change_rows(here: Decisions, rows: NDArray[np.int64], what: str) -> Table:
         first=("state", "suggested", "usual", *SURE, here.terms.counted, "others", "advantage",
                "low", "high"),
         in_short=IN_SHORT,
+        called=here.terms.called,
     )  # fmt: skip
     return here.terms.measured.table(table)
 
@@ -257,9 +259,11 @@ class Explanation:
         return in_notebook(head, [self.reason], (self.actions, self.similar))
 
     def __str__(self) -> str:
-        answer = "DEFER" if self.suggested is None else f"suggests {self.suggested}"
-        kind = "" if self.suggested is None else f" ({self.kind})"
-        lines = [printable(f"{self.state}: {answer}{kind}"), printable(self.reason)]
+        called = self.actions.called or NOBODY
+        named = "" if self.suggested is None else called.act(self.suggested)
+        answer = "DEFER" if self.suggested is None else f"suggests {named} ({self.kind})"
+        state = called.said(self.state, "state")
+        lines = [printable(f"{state}: {answer}"), printable(called.said(self.reason))]
         for table in (self.actions, self.similar):
             if len(table):
                 lines += ["", str(table)]
@@ -326,6 +330,7 @@ def explain_at(here: Decisions, s: int, state: Label) -> Explanation:
         + ("" if here.terms.credit is None else " in credit"),
         note=in_direction(here, _note_of_one(here, s, seen)),
         identifiers=frozenset({"action"}),
+        called=here.terms.called,
     )
     return Explanation(
         state=state,
@@ -364,7 +369,7 @@ def reason(here: Decisions, s: int) -> str:
     did = (
         sure_words(here, s, chosen)
         if here.estimates is not None
-        else f"{here.actions[chosen]} was taken in {many(here.n[s, chosen], here.terms.counted)} "
+        else f"{_named(here, chosen)} was taken in {many(here.n[s, chosen], here.terms.counted)} "
         f"that came here and ended {shown(here.Q[s, chosen] - here.V[s]):+.3f} against "
         f"{compared_with(here, s)}{in_credit} ({two_sides(here, s, chosen)})"
     )
@@ -373,7 +378,13 @@ def reason(here: Decisions, s: int) -> str:
     if here.divided[s]:
         return f"{did}; {divided_words(shares_at(here, s))}."
     share = here.m[s].max() / here.m[s].sum()
-    return f"{did}; usually done is {usual_words(here, s)} ({100 * share:.0f} %)."
+    usual = here.terms.called.act(usual_words(here, s))
+    return f"{did}; usually done is {usual} ({100 * share:.0f} %)."
+
+
+def _named(here: Decisions, a: int) -> str:
+    """An action as people call it."""
+    return str(here.terms.called.act(here.actions[a]))
 
 
 # -- what is to be avoided -------------------------------------------------------------------------
@@ -385,7 +396,7 @@ OTHERWISE = say(
 
 def warned_words(here: Decisions, s: int) -> str:
     """Why the policy warns of an action in its state number `s`, in one sentence."""
-    follow, action = following(here, s), here.actions[here.avoid[s]]
+    follow, action = following(here, s), _named(here, int(here.avoid[s]))
     ended = here.terms.measured.shown(float(follow.others_mean - follow.mean))
     return (
         f"{action} was taken by {int(follow.others):,} of "
@@ -484,7 +495,7 @@ def sure_words(here: Decisions, s: int, a: int) -> str:
     outcome = here.terms.measured
     advantage, end = map(outcome.shown, (here.estimates.advantage[s, a], low[s, a]))
     return (
-        f"{here.actions[a]} was taken in {here.n[s, a]:,} {here.terms.counted} that came here; in "
+        f"{_named(here, a)} was taken in {here.n[s, a]:,} {here.terms.counted} that came here; in "
         f"{here.terms.sure} it brings {advantage:+.3f} over "
         f"{compared_with(here, s)} (standard error {here.estimates.se[s, a]:.3f}, "
         f"{100 * LEVEL:.0f} % {'upper' if outcome.falls else 'lower'} end {end:+.3f})"
@@ -706,6 +717,7 @@ def explain_without_evidence(here: Decisions, s: int, state: Label, learner: str
     rows = Table(
         {"action": list(here.actions), "probability": here.pi[s].tolist()},
         caption=f"What {learner} does here",
+        called=here.terms.called,
         identifiers=frozenset({"action"}),
     )
     return Explanation(state, kind, action, why, 0, None, rows)
@@ -761,7 +773,8 @@ def conditions_of(parameters: Mapping[str, Any], provenance: Mapping[str, Any]) 
             weighed=WEIGHED,
         ),
     }  # fmt: skip
-    words.append(cut.get(str(parameters.get("cut")), "") if n else "")
+    unseen = unseen_words(provenance.get("columns", {}))
+    words.append(unseen or (cut.get(str(parameters.get("cut")), "") if n else ""))
     circling = int(provenance.get("circles") or 0)
     if circling:
         words.append(

@@ -62,6 +62,11 @@ AT_ONCE = 1 << 16
 """Number of steps that a policy is asked about at a time."""
 
 
+_LAST: dict[tuple[str, tuple[int, ...]], tuple[Behavior, ...]] = {}
+"""The models of practice over features that were fitted last, by log and seeds: an evaluation, a
+report and bounds of one log ask for the same ones."""
+
+
 class Chances(NamedTuple):
     """The chance of what was done at every step that is left.
 
@@ -298,7 +303,15 @@ class HeldOut:
     @cached_property
     def behaviors(self) -> tuple[Behavior, ...]:
         """Usual practice as it is estimated, in as many ways of making folds as `repeats_of`."""
-        return tuple(Behavior.fit(self.log, seed=s) for s in repeats_of(self.log, self.seed))
+        seeds = tuple(repeats_of(self.log, self.seed))
+        if len(seeds) == 1:
+            return (Behavior.fit(self.log, seed=self.seed),)
+        key = self.log.digest(), seeds
+        if key not in _LAST:
+            fitted = tuple(Behavior.fit(self.log, seed=s) for s in seeds)
+            _LAST.clear()
+            _LAST[key] = fitted
+        return _LAST[key]
 
     @cached_property
     def doubt(self) -> ScoreTest | None:
@@ -322,6 +335,10 @@ class HeldOut:
         """The range of returns as declared: as given, or when the policy was certified."""
         if given is not None:
             return check_range(self.log.outcome.inside(given))
+        from dprl.logs.survival import possible_values
+
+        if (possible := possible_values(self.log.columns)) is not None:
+            return possible
         proved = getattr(self.policy, "certificate", None)
         return None if proved is None or proved.gamma != self.gamma else proved.value_range
 

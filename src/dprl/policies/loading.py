@@ -85,7 +85,21 @@ def own_columns(policy: Any) -> dict[str, Any]:
 def own_reading(policy: Any) -> dict[str, Any]:
     """What else a log must be read with to be like the policy's: events, a window, ranges, gaps."""
     columns = policy.provenance.get("columns", {})
-    kept = ("events", "follow_up", "action_bins", "missing", "dates", "labels", *KEPT)
+    kept = (
+        "events",
+        "follow_up",
+        "action_bins",
+        "missing",
+        "dates",
+        "labels",
+        "called",
+        *KEPT,
+        "survival",
+        "horizon",
+        "target",
+        "guard",
+        "costs",
+    )
     return {k: columns[k] for k in kept if columns.get(k)}
 
 

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from dprl._core.arrays import Floats, Ints, is_divided, unusual
 from dprl._core.words import either, say, worded
 from dprl.errors import PolicyError
+from dprl.logs.called import NOBODY, Called
 from dprl.logs.log import DEFERRAL, Label, Log
 from dprl.logs.outcome import UNDECLARED, Outcome
 from dprl.policies.spaces import FeatureSpace, LabelSpace, Space
@@ -142,6 +143,7 @@ class Terms:
             counts alone decided.
         credit: λ where it compares credit in place of returns; None where it compares returns.
         measured: What returns are, and which way is better: numbers are shown in its direction.
+        called: What people call columns and values, where something is shown.
     """
 
     counted: str = "episodes"
@@ -154,6 +156,7 @@ class Terms:
     sure: str = ""
     credit: float | None = None
     measured: Outcome = UNDECLARED
+    called: Called = NOBODY
 
     @property
     def outcome(self) -> str:
@@ -178,6 +181,7 @@ class Terms:
             approved=bool(provenance.get("approved")),
             delta=None if certificate is None else certificate.delta,
             measured=Outcome.of(provenance.get("columns") or {}),
+            called=Called.of(provenance.get("columns") or {}),
             **words,
         )
 

@@ -335,7 +335,7 @@ def _another(ours: str, theirs: str) -> PolicyError:
     )
 
 
-def single_state(space: FeatureSpace | OpenSpace, state: Any) -> Any:
+def single_state(space: Space, state: Any) -> Any:
     """The one row that a state to be explained is; refused are several."""
     rows, single = space.read(state)
     if not single and len(rows) != 1:

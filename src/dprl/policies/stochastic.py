@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.arrays import Floats
-from dprl._core.table import Table
 from dprl.errors import PolicyError
 from dprl.logs.log import Label, Log
-from dprl.policies.base import METRIC, PolicyFields, Stored, origin_of_training
-from dprl.policies.explain import Explanation, explain_without_evidence, no_record
+from dprl.policies.base import METRIC, PolicyFields, Stored, Unrecorded, origin_of_training
+from dprl.policies.explain import Explanation, explain_without_evidence
 from dprl.policies.protocol import Decisions, Terms
-from dprl.policies.spaces import FeatureSpace, LabelSpace, single_state
+from dprl.policies.spaces import FeatureSpace, LabelSpace
 
 # --- Policies over numeric features that never defer: what the rivals of DPRL return there
 #
@@ -35,7 +34,7 @@ class Rule(Protocol):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FeaturePolicy(PolicyFields, ABC):
+class FeaturePolicy(Unrecorded, PolicyFields, ABC):
     """A distribution over actions for any numeric features; immutable.
 
     Attributes:
@@ -80,16 +79,6 @@ class FeaturePolicy(PolicyFields, ABC):
         """
         x, _ = self.space.read(states)
         return self._pi(self.space.coordinates(x))
-
-    def explain(self, state: Any, *, cases: bool = False) -> Explanation:
-        """How likely each action is at one state; there is no evidence to explain it by."""
-        x = single_state(self.space, state)
-        words = self.space.words(x[0])
-        return explain_without_evidence(self.at(x), 0, words, self._learner)
-
-    def changes(self, *, cases: bool = False) -> Table:
-        """Refused: it does not know what is usually done."""
-        raise no_record(self._learner)
 
     def __repr__(self) -> str:
         name = self.parameters.get("learner", "features")
@@ -185,7 +174,7 @@ def _affine(x: Floats, W: Floats, b: Floats) -> Floats:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class StochasticPolicy(Stored):
+class StochasticPolicy(Unrecorded, Stored):
     """What the rivals of DPRL return: π(a|s) for labelled states; immutable.
 
     Attributes:
@@ -299,28 +288,6 @@ class StochasticPolicy(Stored):
             'watch'
         """
         return explain_without_evidence(self.at([state]), 0, state, self._learner)
-
-    def changes(self, *, cases: bool = False) -> Table:
-        """Refused: it does not know what is usually done.
-
-        Args:
-            cases: Has no effect. Default False.
-
-        Returns:
-            Nothing: it always raises.
-
-        Raises:
-            PolicyError: Always.
-
-        Example:
-            >>> import dprl
-            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
-            >>> policy = dprl.baselines.BC().fit(log)
-            >>> policy.changes()  # doctest: +IGNORE_EXCEPTION_DETAIL
-            Traceback (most recent call last):
-            dprl.errors.PolicyError: ...
-        """
-        raise no_record(self._learner)
 
     def __repr__(self) -> str:
         name = self.parameters.get("learner", "stochastic")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dprl._core.arrays import DIVIDED
 from dprl._core.table import Table, many
-from dprl._core.words import argument, worded
+from dprl._core.words import argument, joined, worded
 from dprl.errors import ParameterError
 from dprl.logs.encoding.encoder import encoded_by
 from dprl.logs.log import Label, Log
@@ -265,6 +265,72 @@ class Tabled(Stored, ABC):
             certificate=self.certificate,
         )
 
+    def changes(self, *, cases: bool = False) -> Table:
+        """The decision points whose suggestion differs from the usual action, surest first.
+
+        Args:
+            cases: Has no effect, because this policy keeps no episode labels. Default False.
+
+        Returns:
+            A table with one line for each state that changes: the state (of a cell also the
+            features of its centre), the usual and the suggested action, the counts of episodes, the
+            estimated values and their intervals.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.changes()["suggested"]
+            ['antibiotics', 'fluids']
+        """
+        return self._listed(changes_of(self.decisions))
+
+    def confirmations(self, *, cases: bool = False) -> Table:
+        """The decision points whose suggestion is the usual action already, surest first.
+
+        Args:
+            cases: Has no effect, because this policy keeps no episode labels. Default False.
+
+        Returns:
+            A table with the columns of `changes`.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> len(policy.confirmations())
+            0
+        """
+        return self._listed(confirmations_of(self.decisions))
+
+    def limited_to(self, approved: Sequence[Approved], **noted: Any) -> Self:
+        """The policy with these of its changes alone; elsewhere it defers.
+
+        Args:
+            approved: The changes to keep, each with a `state` or a `region`, such as what
+                `situations` returns. An empty list leaves a policy that makes no change.
+            noted: Facts to add to the provenance, such as who approved.
+
+        Returns:
+            The limited policy; its certificate, if it has one, is restated.
+
+        Raises:
+            ParameterError: The policy changes nothing in a state that is named.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> only = policy.limited_to(policy.situations(log)[:1], by="a physician")
+            >>> only.act(["fever", "worse"])
+            ['antibiotics', DEFER]
+        """
+        return limit_states(self, [c.state for c in approved if c.state is not None], **noted)
+
+    def _listed(self, table: Table) -> Table:
+        """A table by state, as people read it."""
+        return table
+
     @abstractmethod
     def _changed(self) -> list[dict[str, Any]]:
         """The changes as a notebook lists them: where, steps, and the columns of `changes()`."""
@@ -389,12 +455,12 @@ def texts_in(columns: Mapping[str, Sequence[Any]]) -> frozenset[str]:
 T = TypeVar("T", bound=Tabled)
 
 
-def state_head(policy: Any) -> str:
-    """What stands before the label of a state in words: "state = "; '' where its label has it."""
+def state_words(policy: Any, label: Label) -> str:
+    """A state in words: "state = ill"; the label alone where it tells what it is of."""
     if policy.encoding is not None:
-        return ""
+        return str(label)
     name = policy.provenance.get("columns", {}).get("state")
-    return f"{name if isinstance(name, str) else 'state'} = "
+    return joined(" = ", (name if isinstance(name, str) else "state", str(label)))
 
 
 class Approved(Protocol):
@@ -598,43 +664,6 @@ class TablePolicy(Tabled):
 
     # -- what it would change ----------------------------------------------------------------
 
-    def changes(self, *, cases: bool = False) -> Table:
-        """The decision points whose suggestion differs from the usual action, surest first.
-
-        Args:
-            cases: Has no effect, because this policy keeps no episode labels. Default False.
-
-        Returns:
-            A table with one line for each state that changes: the state, the usual and the
-            suggested action, the counts of episodes, the estimated values and their intervals.
-
-        Example:
-            >>> import dprl
-            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
-            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
-            >>> policy.changes()["suggested"]
-            ['antibiotics', 'fluids']
-        """
-        return changes_of(self.decisions)
-
-    def confirmations(self, *, cases: bool = False) -> Table:
-        """The decision points whose suggestion is the usual action already, surest first.
-
-        Args:
-            cases: Has no effect, because this policy keeps no episode labels. Default False.
-
-        Returns:
-            A table with the columns of `changes`.
-
-        Example:
-            >>> import dprl
-            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
-            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
-            >>> len(policy.confirmations())
-            0
-        """
-        return confirmations_of(self.decisions)
-
     def situations(self, log: Log) -> list[Situation]:
         """Its changes, one per state, and the steps of a log in each.
 
@@ -651,34 +680,9 @@ class TablePolicy(Tabled):
             >>> [situation.words for situation in policy.situations(log)]
             ['state = fever', 'state = worse']
         """
-        head = state_head(self)
         log = encoded_by(log, self.encoding)
         codes = self.space.codes(log.states)[log.codes()]
-        return at_states(self.decisions, codes, lambda s, rows: f"{head}{self.states[s]}")
-
-    def limited_to(self, approved: Sequence[Approved], **noted: Any) -> TablePolicy:
-        """The policy with these of its changes alone; elsewhere it defers.
-
-        Args:
-            approved: The changes to keep, each with a `state` or a `region`, such as what
-                `situations` returns. An empty list leaves a policy that makes no change.
-            noted: Facts to add to the provenance, such as who approved.
-
-        Returns:
-            The limited policy; its certificate, if it has one, is restated.
-
-        Raises:
-            ParameterError: The policy changes nothing in a state that is named.
-
-        Example:
-            >>> import dprl
-            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
-            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
-            >>> only = policy.limited_to(policy.situations(log)[:1], by="a physician")
-            >>> only.act(["fever", "worse"])
-            ['antibiotics', DEFER]
-        """
-        return limit_states(self, [c.state for c in approved if c.state is not None], **noted)
+        return at_states(self.decisions, codes, lambda s, rows: state_words(self, self.states[s]))
 
     def _changed(self) -> list[dict[str, Any]]:
         steps = dict(zip(self.states, self.steps.tolist(), strict=True))

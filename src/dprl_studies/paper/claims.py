@@ -504,7 +504,9 @@ given). Worlds that differ in strength alone share a row. **Bold**: in a world o
 than the level of {level:g} and two standard errors; then the worst world is named below the table.
 *most*: upper end of the Clopper-Pearson interval of the worst column, over the whole row. *made*:
 share of logs in which anything is claimed. *kept*: share of the best possible gain that the issued
-policies have; *claimed*: share that is stated, 0 where nothing is issued.
+policies have; *claimed*: share that is stated, 0 where nothing is issued. Of intervals their median
+width stands in brackets (the mean over the worlds of a row), and the median effective sample size
+where it matters is *ess*.
 """
 APART = """### Where an assumption does not hold
 
@@ -606,13 +608,14 @@ def _cells(lines: Sequence[Any], subject: str) -> str:
                 counts[c["claim"]] = false + c["false"], n + given
             false, n = max(counts.values(), default=(0, 0), key=lambda x: x[0] / max(x[1], 1))
             words = f"{false}/{n}" if n else ""
+            wide = [c["width"] for c in cells if np.isfinite(c["width"])]
+            words += f" ({np.mean(wide):.2g})" if wide and n else ""
             told[name] = f"**{words}**" if any(c["flag"] == "FALSE" for c in cells) else words
             worst = max(worst, clopper_pearson(false, n)[1] if n else 0.0)
         told["most"] = f"{worst:.3f}"
         told["made"] = _mean([c["made"] / c["logs"] for c in _first(own)])
         told["kept"] = _mean([c["power"] for c in own if str(c["claim"]).endswith(KEPT)])
         told["claimed"] = _mean([c["power"] for c in own if str(c["claim"]).endswith(CLAIMED)])
-        told["width"] = _mean([c["width"] for c in own])
         told["ess"] = _mean([c["ess"] for c in own])
         for name, value in told.items():
             columns.setdefault(name, []).append(value)

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import webbrowser
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 
@@ -64,6 +63,7 @@ def test_the_demo_opens_its_report(run, tmp_path, monkeypatch, there):
     monkeypatch.setattr(webbrowser, "open", lambda url: asked.append(url) or there)
     code, out, _ = run("demo", "--folder", tmp_path / "d", "--open")
     assert code == 0
-    assert asked == [(tmp_path / "d" / "report.html").as_uri()]
-    assert "<html" in Path(tmp_path / "d" / "report.html").read_text()
+    page = tmp_path / "d" / "study" / "report.html"
+    assert asked == [page.as_uri()]
+    assert "<html" in page.read_text()
     assert ("open the file yourself" in out) == (not there)

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+import dprl
 from dprl.logs.proposal import ColumnFacts, TableFacts, look, propose
 
 
@@ -50,7 +51,7 @@ def test_a_proposal_with_reasons(run, stays):
 
 
 def test_then_commands_need_no_options(run, tmp_path):
-    code, out, _ = run("demo", "--folder", tmp_path)
+    dprl.write(dprl.envs.care_pathway().sample(2_000, seed=7), "visits.parquet")
     assert run("init", "visits.parquet")[0] == 0
     assert run("check")[0] == 0
     code, out, _ = run("fit")

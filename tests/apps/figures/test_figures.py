@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 
 import numpy as np
+import pandas
 import pytest
 
 import dprl
 from dprl import figures
+from dprl.evaluation import budget
 from dprl.logs.reading.tables import read_rows
 
 
@@ -34,6 +36,33 @@ def patients():
         n_min=20, radius=0.25, gamma=1.0, metric=dprl.Metric(scale="none")
     )
     return log, learner.fit(log)
+
+
+def test_curves_by_action_are_those_of_the_log():
+    frame = pandas.DataFrame(
+        {"id": range(6), "s": "x", "arm": list("aabbab"), "days": [3, 9, 4, 9, 9, 1],
+         "died": [1, 0, 1, 0, 0, 1]}
+    )  # fmt: skip
+    log = dprl.from_frame(
+        frame, episode="id", state="s", action="arm", survival=("days", "died"), horizon=5
+    )
+    figure = figures.curves(log)
+    assert figure.table["share"] == log.curves(figure.table["time"][:101])["share"]
+    (axis,) = figure.draw().axes
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["a", "b"]
+
+
+def test_the_tradeoff_adds_up_what_is_paid_in_its_order():
+    train, test = dprl.envs.care_pathway().sample(2000, seed=0).split(0.5, seed=0)
+    policy = dprl.DPRLDiscrete(n_min=50, gamma=1.0).fit(train)
+    paid = budget(policy, test, most=0.25, costs={"antibiotics": 1}, draws=50)
+    figure = figures.tradeoff(paid)
+    rows = figure.table.to_dicts()
+    assert rows[0]["spent"] == paid.usual
+    gains = [row["gain"] for row in paid.rows if row["gain"] > 0]
+    assert rows[-1]["gained"] == pytest.approx(sum(gains))
+    (axis,) = figure.draw().axes
+    assert len(axis.texts) == len(gains)
 
 
 def rule_policy():

@@ -201,8 +201,14 @@ def test_in_a_notebook_nothing_else_is_restyled(page, reports):  # noqa: F811
         page.screenshot(path=Path(SHOTS) / "notebook.png", full_page=True)
 
 
+SLOW = ("regions", "cells")
+"""Of features, which take seconds to be judged."""
+
+
 @pytest.mark.parametrize("width", [1280, pytest.param(400, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in KINDS]
+)
 def test_no_label_is_cut_off(page, reports, name, width):  # noqa: F811
     opened(page, reports(name), width)
     cut = page.evaluate(

@@ -123,7 +123,7 @@ def test_a_state_that_is_not_enough_is_warned_of_everywhere(fooled, tmp_path):
     gain, _, assumed, checked = policy.stated
     assert notices(text)[f"Be wary: {gain}"] is True
     assert notices(text)[checked] is True
-    assert text.index("The state is not enough") < text.index('id="changes"')
+    assert text.index("The state does not seem to be enough") < text.index('id="changes"')
     assert notices(text)[assumed] is False
     changes = describe_changes(policy, log).changes
     against = sum(c.high < 0 for c in changes)
@@ -132,7 +132,7 @@ def test_a_state_that_is_not_enough_is_warned_of_everywhere(fooled, tmp_path):
     client, described = site(policy, log, tmp_path)
     assert notices(client.get(f"/{TOKEN}/").text)[f"Be wary: {checked}"] is True
     page = client.get(f"/{TOKEN}/change/{described.changes[0].key}").text
-    assert any("the state is not enough" in words for words in notices(page))
+    assert any("a test refutes that the state is enough" in words for words in notices(page))
     assert notices(policy._repr_html_())[f"Be wary: {checked}"] is True
 
 
@@ -292,4 +292,8 @@ def test_the_service_carries_it(sure, fooled):
     shape = described["paths"]["/policy"]["get"]["responses"]["200"]["content"]
     assert {"gain", "stated"} <= set(shape["application/json"]["schema"]["properties"])
     with served(fooled[0]) as client:
-        assert client.get("/policy").json()["stated"][-1].startswith("The state is not enough")
+        assert (
+            client.get("/policy")
+            .json()["stated"][-1]
+            .startswith("The state does not seem to be enough")
+        )

@@ -53,7 +53,7 @@ def slow_check(log, inside, suggested, gamma):
     if not x or not y:
         return len(x), len(y), None, None, None
     weight = len(y) / (len(x) + len(y))
-    low, high = (None if end is None else weight * end for end in reference.contrast(x, y))
+    low, high = (None if end is None else weight * end for end in reference.near(x, y))
     return len(x), len(y), weight * (np.mean(x) - np.mean(y)), low, high
 
 

@@ -126,8 +126,8 @@ def test_numbers_by_language():
     )  # fmt: skip
     day = datetime.date(2026, 3, 1)
     assert (en.date(day), de.date(day)) == ("1 March 2026", "1. März 2026")
-    assert str(de.many_of("count", "episode", 1)) == "1\u00a0Episode"
-    assert str(de.many_of("count", "episode", 1000)) == "1.000\u00a0Episoden"
+    assert str(de.ngettext("{n} episode", "{n} episodes", 1)) == "1\u00a0Episode"
+    assert str(de.ngettext("{n} episode", "{n} episodes", 1000)) == "1.000\u00a0Episoden"
 
 
 def test_values_are_escaped():

@@ -107,7 +107,7 @@ CASES = {
     "only a header": ("patient,day,stage,drug,score\n", {}, r"the source holds no rows"),
     "empty file": ("", {}, r"'log.csv' is empty"),
     "ragged rows": ("patient,day,stage,drug,score\np,1,a,x,0\np,2,a\nq,1,a,x,1,9,9\n", {}, r"could not be read as CSV"),
-    "missing is no such word": (csv(GOOD), {"missing": "drop"}, r"missing must be one of 'error', 'drop-episodes', 'flag', 'median', 'zero', or a mapping.*got 'drop'"),
+    "missing is no such word": (csv(GOOD), {"missing": "drop"}, r"missing must be one of 'error', 'drop-episodes', 'flag', 'median', 'weights', 'zero', or a mapping.*got 'drop'"),
     "not a dataframe": (42, {}, r"a int is not a dataframe"),
     "feature holds one text": (
         csv({**GOOD, "x": [1, "high", 3, 4]}), {"state": ["x"]},

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import dprl
+from dprl._core import labels
 from dprl.errors import LogError
 from dprl.logs.reading import columns as _row_facts
 from dprl.logs.reading import files as _fetch
@@ -84,6 +85,8 @@ def messy(seed, tmp_path, mess=True):
 def outcome(monkeypatch, large, path, **options):
     """Everything that checking and reading a file shows."""
     monkeypatch.setattr(_row_facts, "LARGE", large)
+    monkeypatch.setattr(labels, "MANY", large)
+    monkeypatch.setattr(_fetch, "STREAMED", large)
     try:
         report = dprl.check(path, **ROLES, **options)
     except LogError as error:
@@ -107,7 +110,7 @@ def same_log(one, two):
 
 @pytest.mark.parametrize(
     "seeds",
-    [range(5), pytest.param(range(5, 20), marks=pytest.mark.slow)],
+    [range(2), pytest.param(range(2, 20), marks=pytest.mark.slow)],
 )
 def test_large_files_are_read_as_small_ones(seeds, monkeypatch, tmp_path):
     logs = 0
@@ -173,20 +176,32 @@ def test_csv_files_of_many_rows_are_read_as_small_ones(monkeypatch, tmp_path):
         same_log(quick_log, log)
 
 
-def test_labels_with_one_hash_are_still_told_apart(monkeypatch, tmp_path):
-    """Hashes stand for labels only if no two labels have the same."""
-    path = messy(1000, tmp_path, mess=False)
-    words, log = outcome(monkeypatch, 10**9, path)
-    distinct = Files.distinct
+PLAIN = "g,e,t,s,a,r\ng1,p2,1,x,u,1.5\ng1,p2,2,y,v,-0.0\ng0,p10,3,x,u,7\n"
 
-    def all_alike(self, expression):
-        values, hashes = distinct(self, expression)
-        return values, np.zeros_like(hashes)
 
-    monkeypatch.setattr(Files, "distinct", all_alike)
-    quick_words, quick_log = outcome(monkeypatch, 0, path)
-    assert (quick_words, log is None) == (words, False)
-    same_log(quick_log, log)
+@pytest.mark.parametrize(
+    ("change", "in_one_pass"),
+    [
+        (("", ""), True), (("7", "NA"), True), (("p10", "p2"), True), (("y", ""), True),
+        (("7", "much"), False), (("1.5", "NAN"), True), (("3", "3.5"), False), (("3,", "NA,"), False),
+        (("3,", "2024-01-01,"), False),
+    ],
+)  # fmt: skip
+def test_plain_csv_files_are_taken_in_one_pass(change, in_one_pass, monkeypatch, tmp_path):
+    path, took = tmp_path / "rows.csv", []
+    path.write_text(PLAIN.replace(*change))
+    slow = outcome(monkeypatch, 10**9, str(path))
+    take = Files._take
+
+    def told(self, plain):
+        took.append(take(self, plain) >= 0)
+        return 3 if took[-1] else -1
+
+    monkeypatch.setattr(Files, "_take", told)
+    quick = outcome(monkeypatch, 0, str(path))
+    assert took == [in_one_pass]
+    assert quick[0] == slow[0]
+    same_log(quick[1], slow[1])
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(monkeypatch, tmp_path):
@@ -204,7 +219,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(monkeypatch, tmp_path):
 
 def test_batches_that_are_not_all_rows_are_refused(monkeypatch, tmp_path):
     path = messy(1000, tmp_path, mess=False)
-    monkeypatch.setattr(_fetch, "batches", lambda relation: iter(()))
+    monkeypatch.setattr(_fetch, "batches", lambda *asked: iter(()))
     with pytest.raises(LogError, match="rows, and 0 in one column"):
         dprl.read(path, **ROLES)
 
@@ -233,7 +248,7 @@ def test_too_little_memory_in_the_middle_of_a_column_is_told(monkeypatch, tmp_pa
     monkeypatch.undo()
     path = messy(1000, tmp_path, mess=False)
 
-    def breaking(relation):
+    def breaking(relation, text):
         raise MemoryError("Out of Memory Error")
         yield
 

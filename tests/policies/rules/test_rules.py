@@ -177,6 +177,8 @@ def test_an_explanation_says_what_is_on_record():
     ):  # fmt: skip
         assert words in why.reason
     assert why.actions["share"] == [0.71, 0.29]
+    everyone = made([Rule((), "bolus 1", {**FACTS, "groups_proposed": 0})])  # all certified it
+    assert "half" not in everyone.explain([60.0, 3.0, 1.0]).reason
     assert "groups" not in why.actions.columns  # they were not counted by action
     counted = {**FACTS, "groups_by_action": [["bolus 1", 30], ["none", 88]]}
     why = made([Rule(LOW, "bolus 1", counted)]).explain([60.0, 3.0, 1.0])

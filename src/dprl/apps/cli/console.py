@@ -115,8 +115,8 @@ def _valued(option: str, value: Any) -> str:
 ORDER = (
     "study", "init", "build", "check", "fit", "changes", "explain", "act", "gate", "monitor",
     "evaluate", "sensitivity", "sweep", "split", "evidence", "merge", "report", "review", "sign",
-    "verify", "serve", "audit", "export", "icu", "reproduce", "demo", "doctor", "completion",
-    "help",
+    "verify", "serve", "audit", "export", "icu", "reproduce", "bench", "demo", "doctor",
+    "completion", "help",
 )  # fmt: skip
 """The commands in the order of `dprl --help`: as people use them, from a log to a policy in use."""
 

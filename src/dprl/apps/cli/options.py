@@ -20,6 +20,7 @@ from dprl._core.table import first_few
 from dprl.apps.cli.console import complain
 from dprl.apps.reports.intended_use import TABLE, check_use
 from dprl.errors import ParameterError
+from dprl.logs.called import KEY, called_of
 from dprl.logs.outcome import KEPT
 from dprl.logs.reading.options import OPTIONS
 from dprl.logs.roles import NAMES, ROLES
@@ -313,6 +314,14 @@ Partitions = Annotated[bool, Parameter(help=OPTIONS["partitions"].metadata["help
 SETTINGS = "dprl.toml"
 OUTCOME = "outcome"
 """The table of dprl.toml that says what the rewards are."""
+LABELS = "labels"
+"""The table of dprl.toml that says what columns and values are called."""
+SURVIVAL = "survival"
+"""The table of dprl.toml that says which columns are a time to event, and what is asked of it."""
+COSTS = "costs"
+"""The table of dprl.toml that says what actions cost: action → cost, or column = NAME."""
+TIMED = ("survival", "horizon", "target")
+"""Options of a log that a policy keeps, and no command changes for it."""
 
 OF_LOG = [
     spelt
@@ -413,11 +422,12 @@ def log_options(
     options: list[tuple[str, Any, Any]] = []
     for role in sorted(ROLES, key=lambda role: not role.required):
         hint: Any = list[str] if role.several else str
-        needed = role.required and not of_policy and not optional
+        main = role.required and not of_policy and not optional
+        needed = main and role.name != "reward"  # a time and a status may stand in its place
         sentence = (
             f"By default the policy's own column{'s' * role.several}." if of_policy else role.help
         )
-        words = Parameter(help=sentence, show=shown or needed, negative="")
+        words = Parameter(help=sentence, show=shown or main, negative="")
         if needed:
             options.append((role.name, Annotated[hint, words], field()))
         else:
@@ -444,6 +454,7 @@ def _arguments(asked: Any, features: bool, also: Any) -> dict[str, Any]:
         "action": asked.action[0] if len(asked.action) == 1 else list(asked.action),
         "action_bins": bins_of(asked.action_bins),
         "missing": words_of(asked.missing) or "error",
+        "guard": asked.guard or None,
         "also": also,
     }
 
@@ -470,7 +481,8 @@ class MaybeLogOptions(log_options("_Maybe", optional=True, without=["also"])):  
     def options(self) -> dict[str, Any]:
         """Keyword arguments of `dprl.read`, with labelled states."""
         for role in ROLES:
-            if role.required and not getattr(self, role.name):
+            timed = role.name == "reward" and self.survival
+            if role.required and not getattr(self, role.name) and not timed:
                 raise ParameterError(
                     f"--{role.name} is missing: {role.help[0].lower()}{role.help[1:]}",
                     do=f"Name the columns of the log (or keep them in {SETTINGS}).",
@@ -490,7 +502,7 @@ class ProposedColumns(log_options("_Proposed", optional=True)):  # type: ignore[
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
-class OtherColumns(log_options("_Own", of_policy=True, without=["action_bins"])):  # type: ignore[misc]
+class OtherColumns(log_options("_Own", of_policy=True, without=["action_bins", *TIMED])):  # type: ignore[misc]
     """Which column is what, where that is not as it was for the policy."""
 
 
@@ -533,7 +545,7 @@ def settings(app: App) -> Dict | None:
     tables = _tables()
     if not tables:
         return None
-    _check_tables(tables, app, ["log", OUTCOME, TABLE])
+    _check_tables(tables, app, ["log", OUTCOME, LABELS, SURVIVAL, COSTS, TABLE])
     tables.pop(TABLE, None)  # no option of a command: `intended_use` reads it
     for table in tables.values():  # [log.missing]: a column → a word
         own = table.get("missing")
@@ -541,8 +553,15 @@ def settings(app: App) -> Dict | None:
             table["missing"] = [f"{column}={word}" for column, word in own.items()]
         elif isinstance(own, str):
             table["missing"] = [own]
-    shared = {**tables.pop("log", {}), **outcome_in_settings()}
-    tables.pop(OUTCOME, None)
+    shared = {**tables.pop("log", {}), **outcome_in_settings(), **survival_in_settings()}
+    shared |= called_in_settings()
+    if tables.get(COSTS):  # a column, or an action → its cost
+        own = tables[COSTS]
+        column = own.get("column") if len(own) == 1 else None
+        costs = [column] if column else [f"{action}={cost}" for action, cost in own.items()]
+        shared["costs"] = costs
+    for name in (OUTCOME, LABELS, SURVIVAL, COSTS):
+        tables.pop(name, None)
     files = {"files": shared.pop("files")} if "files" in shared else {}
     for name in _commands(app):
         command = app[name].default_command
@@ -551,8 +570,10 @@ def settings(app: App) -> Dict | None:
         elif _takes(command, MaybeLogOptions):
             tables[name] = {**shared, **tables.get(name, {})}
         elif _takes(command, OtherColumns):
+            of_gate = {k: v for k, v in tables.get(name, {}).items() if k == "horizon"}
             merged = {**shared, **tables.get(name, {})}
-            tables[name] = {k: v for k, v in merged.items() if k not in (*NAMES, *OF_LOG)}
+            kept = {k: v for k, v in merged.items() if k not in (*NAMES, *OF_LOG)}
+            tables[name] = {**kept, **of_gate}
         elif name in OF_TABLES:
             own = {k: v for k, v in {**shared, **files}.items() if k in OF_TABLES[name]}
             if own or name in tables:
@@ -596,6 +617,30 @@ def outcome_in_settings() -> dict[str, str]:
                 do="[outcome] may have name, unit and better.",
             )
     return named
+
+
+def called_in_settings() -> dict[str, list[str]]:
+    """What the table [labels] of dprl.toml says, as the option --called says it."""
+    words = [
+        f"{column}{':' * bool(value)}{value}={name}"
+        for column, own in called_of(_tables().get(LABELS)).items()
+        for value, name in own.items()
+    ]
+    return {KEY: words} if words else {}
+
+
+def survival_in_settings() -> dict[str, str]:
+    """What the table [survival] of dprl.toml says, as the options of a log call it."""
+    table = _tables().get(SURVIVAL, {})
+    for key in table:
+        if key not in ("time", "status", "event", "horizon", "target"):
+            raise ParameterError(
+                f"{SETTINGS} has {SURVIVAL}.{key}, which says nothing of a time to event.",
+                do=f"[{SURVIVAL}] may have time, status, event, horizon and target.",
+            )
+    names = [str(table[key]) for key in ("time", "status", "event") if key in table]
+    own = {key: str(table[key]) for key in TIMED if key in table}
+    return {**({SURVIVAL: ",".join(names)} if names else {}), **own}
 
 
 def columns_in_settings(command: str) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from dprl.apps.cli.options import (
     whole,
 )
 from dprl.errors import LogError, ParameterError
+from dprl.logs.called import NOBODY, Called
 
 if TYPE_CHECKING:
     from dprl.logs.reading.tables import TableFile
@@ -392,7 +393,7 @@ class Answered:
         self, table: TableFile, states: list[Any], answers: list[Any], unknown: int, guessed: str
     ) -> None:
         self.table, self.states, self.answers, self.unknown = table, states, answers, unknown
-        self.guessed = guessed
+        self.guessed, self.called = guessed, NOBODY
 
     def counts(self) -> dict[str, int]:
         """Rows, rows deferred, and rows whose state the policy never saw."""
@@ -406,15 +407,18 @@ class Answered:
         from dprl.policies.protocol import DEFER
 
         words = [defer if a is DEFER else str(a) for a in self.answers]
+        named = None
+        if self.called.values.get(self.called.action):
+            named = [defer if a is DEFER else str(self.called.act(a)) for a in self.answers]
         if out is not None:
             if not Path(out).parent.is_dir():
                 raise LogError(f"the folder of {out!r} does not exist.", do="Make it first.")
             with replacing(out) as part:
-                self.table.write_with(name, words, part, Path(out).suffix.lower(), guard=True)
+                self.table.write_with(name, words, part, Path(out).suffix.lower(), True, named)
             return
         with tempfile.TemporaryDirectory(dir=self.table.room) as folder:
             part = Path(folder) / "answers.csv"
-            self.table.write_with(name, words, part, ".csv")
+            self.table.write_with(name, words, part, ".csv", called=named)
             with part.open(encoding="utf-8", newline="") as stream:
                 if sys.stdout.isatty():  # a pipe gets every cell as it was
                     sys.stdout.writelines(map(harmless, stream))
@@ -567,6 +571,7 @@ def act(
     answered = answer(
         fitted, states, state, column, partitions, decimal or ".", encoding or "utf-8", out
     )
+    answered.called = Called.learned(fitted)
     counts = answered.counts()
     if answered.guessed:
         complain(f"the only column, {answered.guessed!r}, is taken for the states.")

@@ -1,15 +1,18 @@
-"""`dprl study`: the whole job in one command."""
+"""`dprl study`, the whole job in one command, and `dprl demo`, the same on invented patients."""
 
 from __future__ import annotations
 
 import datetime
 import os
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from dprl._core.disk import refuse_overwrite, replacing
+from dprl._core.table import form, many
 from dprl.apps.cli.console import caution, command, complain, progress, show, warned
 from dprl.apps.cli.learning import CUT
 from dprl.apps.cli.options import (
@@ -72,46 +75,55 @@ def study(
     Args:
         files: CSV or Parquet files, or patterns in quotes.
     """
-    import dprl
+    from dprl.apps.study import Study
 
-    columns = log or ProposedColumns()
-    day = _day(date)
-    for name in (SETTINGS, "report.html", "policy.dprl", "rows.parquet"):
+    settings: dict[str, Any] = {
+        "gamma": gamma, "delta": delta, "share": share, "n_min": n_min, "cut": cut, "by": by,
+        "draws": draws, "seed": seed, "title": title, "date": _day(date),
+    }  # fmt: skip
+    result, cautions = _studied(files, out, log or ProposedColumns(), settings, ask=not json)
+    if not isinstance(result, Study):
+        caution(cautions)
+        show(result.to_dict() if json else result, json)
+        return 1
+    if json:
+        show({**result.to_dict(), "warnings": cautions}, as_json=True)
+        return 0
+    show("\n".join(result.answer()), as_json=False)
+    if cautions:
+        caution(cautions[:TOLD])
+        if len(cautions) > TOLD:
+            complain(f"(and {len(cautions) - TOLD} more: --json)")
+    return 0
+
+
+def _studied(
+    files: list[str], out: Path, columns: ProposedColumns, settings: dict[str, Any], ask: bool
+) -> tuple[Any, list[str]]:
+    """The study of some files and what to be wary of; the report on their rows if they are bad."""
+    import dprl
+    from dprl.apps.study import POLICY, REPORT, ROWS
+
+    for name in (SETTINGS, REPORT, POLICY, ROWS):
         refuse_overwrite(out / name, *files)
     if out.resolve() == Path.cwd() and Path(SETTINGS).exists():
         raise ParameterError(
             f"the study would replace {SETTINGS} of this folder.", do="Name another folder: --out"
         )
-    features = _completed(files, columns, ask=not json)
-    asked = columns.options(features)
+    features = _completed(files, columns, ask)
     with progress() as tell, warned() as cautions:
         tell("checking the table", 0.0)
-        checked = dprl.check(files, **asked, progress=tell)
+        checked = dprl.check(files, **columns.options(features), progress=tell)
     if not checked.ok or not isinstance(checked.log, dprl.Log):
-        caution(cautions)
-        show(checked.to_dict() if json else checked, json)
-        return 1
+        return checked, cautions
     cautions += [f.what for f in checked.findings if f.level == "warning"]
-    settings: dict[str, Any] = {
-        "gamma": gamma, "delta": delta, "share": share, "n_min": n_min, "cut": cut, "by": by,
-        "draws": draws, "seed": seed, "title": title, "date": day,
-    }  # fmt: skip
     with progress() as tell:
         result = dprl.study(checked.log, out, **settings, progress=tell)
-    settings |= {"gamma": result.facts["gamma"], "date": None if day is None else str(day)}
+    day = settings["date"]
+    kept = {**settings, "gamma": result.facts["gamma"], "date": None if day is None else str(day)}
     with replacing(out / SETTINGS) as part:
-        part.write_text(_settings(files, out, columns, settings), encoding="utf-8")
-    cautions += [*result.warnings]
-    if json:
-        show({**result.to_dict(), "warnings": list(dict.fromkeys(cautions))}, as_json=True)
-        return 0
-    show("\n".join(result.answer()), as_json=False)
-    if cautions:
-        told = list(dict.fromkeys(cautions))
-        caution(told[:TOLD])
-        if len(told) > TOLD:
-            complain(f"(and {len(told) - TOLD} more: --json)")
-    return 0
+        part.write_text(_settings(files, out, columns, kept), encoding="utf-8")
+    return result, list(dict.fromkeys([*cautions, *result.warnings]))
 
 
 def _day(date: str | None) -> datetime.date | None:
@@ -126,9 +138,24 @@ def _day(date: str | None) -> datetime.date | None:
         ) from None
 
 
+def _outcomes(columns: ProposedColumns) -> dict[str, Any]:
+    """The columns of what came of decisions, as far as they were named, which are in no state."""
+    from dprl.logs.reading.sums import costs_of, is_sum, part_columns, weights_of
+    from dprl.logs.survival import Survival
+
+    asked = Survival.declared(columns.survival, columns.horizon, columns.target)
+    timed = {} if asked is None else {"reward": asked.duration, "ended": asked.status}
+    names: dict[str, Any] = {"guard": columns.guard or (), "costs": costs_of(columns.costs)}
+    if columns.reward and is_sum(columns.reward):
+        names["parts"] = weights_of(columns.reward)
+    beside = part_columns(names)
+    return {**timed, **({"parts": beside} if beside else {})}
+
+
 def _completed(files: list[str], columns: ProposedColumns, ask: bool) -> bool:
     """Fill in the columns that were not named; whether the states are features."""
     given = {role.name: getattr(columns, role.name) for role in ROLES}
+    given |= _outcomes(columns)
     if all(given[role.name] for role in ROLES if role.required):
         return len(given["state"]) > 1
     written = {
@@ -139,7 +166,7 @@ def _completed(files: list[str], columns: ProposedColumns, ask: bool) -> bool:
     assumed = []
     for role in ROLES:
         value = proposal.columns.get(role.name)
-        if value is None or given[role.name]:
+        if value is None or given.get(role.name):
             continue
         several = [value] if isinstance(value, str) and role.several else value
         setattr(columns, role.name, several)
@@ -163,3 +190,92 @@ def _settings(
     lines += ["", "[study]"]
     lines += [f"{name} = {toml(value)}" for name, value in settings.items() if value is not None]
     return "\n".join(lines) + "\n"
+
+
+# --- `dprl demo`: a study of data that the package makes itself, and the truth beside it
+
+PATIENTS, SEED = 2_000, 0
+NO_BROWSER = "\n   No browser could be started here: open the file yourself."
+COLUMNS = {
+    "episode": "patient", "time": "day", "state": "situation", "action": "treatment",
+    "reward": "outcome", "ended": "ended",
+}  # fmt: skip
+
+
+@command
+def demo(
+    *,
+    folder: Path | None = None,
+    show_report: Annotated[
+        bool, Parameter(name="--open", negative="", help="Also open the page in a browser.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Show the whole job on invented patients: a log, its study, and the truth beside it.
+
+    Args:
+        folder: Folder for the log and the study; by default a new temporary folder.
+    """
+    import tempfile
+
+    where = Path(tempfile.mkdtemp(prefix="dprl-demo-")) if folder is None else folder
+    where.mkdir(parents=True, exist_ok=True)
+    with progress() as tell:
+        tell("warming up (the first run compiles for some seconds)", 0.0)
+    lines: list[str] = []
+    result = _shown_on(where, lines.append)
+    if show_report:
+        opened = _opened(Path(result["report"]))
+        lines.append("\n4. The page was opened." if opened else NO_BROWSER)
+    show(result if json else "\n".join(lines), json)
+    return 0
+
+
+def _opened(page: Path) -> bool:
+    """Whether a browser could be asked to show a page."""
+    import webbrowser
+
+    try:
+        return webbrowser.open(page.resolve().as_uri())
+    except webbrowser.Error:
+        return False
+
+
+def _shown_on(folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
+    """Draw a log, study it, and compare with the truth; everything as plain values.
+
+    Writes visits.parquet and the folder of the study.
+    """
+    from dprl.apps.study import POLICY, REPORT
+    from dprl.envs.care import care_pathway
+    from dprl.logs._io import write
+
+    pathway, file, out = care_pathway(), folder / "visits.parquet", folder / "study"
+    log = replace(pathway.sample(PATIENTS, seed=SEED), columns=COLUMNS)
+    write(log, file)
+    say(f"1. A log: {PATIENTS:,} invented patients, {log.n_steps:,} treatment decisions → {file}\n")
+    columns = ProposedColumns(
+        **{**COLUMNS, "state": ["situation"], "action": ["treatment"]},
+        outcome="share who go home", better="higher",
+    )  # fmt: skip
+    result, _ = _studied([str(file)], out, columns, {"date": None}, ask=False)
+    say("2. Its study: dprl study visits.parquet --out study")
+    say("".join(f"   {line}\n" for line in result.answer()))
+    now, new = pathway.value(), pathway.value(result.policy)
+    best = float(pathway.start @ pathway.optimal[0])
+    say(
+        "3. The truth (this world is invented, so it is known exactly). Of 100 patients go home:\n"
+        f"   today {100 * now:.1f} · with {form(result.changes, 'this', 'these')} "
+        f"{many(result.changes, 'change')} {100 * new:.1f} · at the very best {100 * best:.1f}"
+    )
+    return {
+        "log": str(file),
+        "policy": str(out / POLICY),
+        "report": str(out / REPORT),
+        **result.policy.summary(),
+        "answer": result.answer(),
+        "changed": result.policy.changes().to_dicts(),
+        "value_behavior": now,
+        "value_policy": new,
+        "value_best": best,
+    }

@@ -16,6 +16,7 @@ from dprl._core import plot
 from dprl._core.checks import check_whole
 from dprl._core.table import Table, first_few, many, to_json_value
 from dprl.errors import ParameterError
+from dprl.evaluation._budget import Budget
 from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._sensitivity import Sensitivity
 from dprl.evaluation._sweep import Sweep
@@ -624,6 +625,92 @@ def sensitivity(result: Sensitivity) -> Figure:
         <Figure: sensitivity, 2 rows>
     """
     return Figure("sensitivity", result.table(), " ".join(result.lines()), result.plot)
+
+
+def curves(log: Log) -> Figure:
+    """Who had no event yet, or the risk of one, over time and by the action of first decisions.
+
+    Args:
+        log: A log that was read with `survival`.
+
+    Returns:
+        A figure with one row per action and time, those of `Log.curves`.
+
+    Example:
+        >>> import dprl, pandas
+        >>> frame = pandas.DataFrame({"id": [1, 2, 3, 4], "sex": ["f", "m", "f", "m"],
+        ...     "arm": ["a", "a", "b", "b"], "days": [9, 3, 8, 2], "died": [0, 1, 1, 1]})
+        >>> log = dprl.from_frame(frame, episode="id", state="sex", action="arm",
+        ...                       survival=("days", "died"), horizon=5)
+        >>> dprl.figures.curves(log)
+        <Figure: curves, 202 rows>
+    """
+    horizon = float(log.columns.get("horizon", 0.0))
+    table = log.curves(np.linspace(0.0, horizon, 101).tolist())
+    words = f"{log.outcome.name} and before, by action, with 95 % intervals."
+    return Figure("curves", table, words, lambda: _curves(table, log))
+
+
+def _curves(table: Table, log: Log) -> Any:
+    with plot.look():
+        figure, axes = plot.grid(1, 1, 5.5, 3.6)
+        axis, rows = axes.flat[0], table.to_dicts()
+        for place, label in enumerate(dict.fromkeys(row["action"] for row in rows)):
+            own = [row for row in rows if row["action"] == label]
+            time, share, low, high = ([r[k] for r in own] for k in ("time", "share", "low", "high"))
+            axis.step(time, share, where="post", color=colour(place), label=str(label))
+            axis.fill_between(time, low, high, step="post", color=colour(place), alpha=0.15)
+        axis.set_xlabel(str(log.columns["survival"][0]))
+        axis.set_ylabel("risk" if log.columns["target"] == "risk" else "event-free")
+        axis.legend()
+    return figure
+
+
+def tradeoff(paid: Budget) -> Figure:
+    """What each further change spends and gains, in the order in which a budget pays for them.
+
+    Args:
+        paid: The result of `dprl.evaluation.budget`.
+
+    Returns:
+        A figure with one row per change that gains: where, suggested, spent and gained by all so
+        far, per episode, and kept; the first is usual practice.
+
+    Example:
+        >>> import dprl
+        >>> from dprl.evaluation import budget
+        >>> train, test = dprl.envs.care_pathway().sample(2000, seed=0).split(0.5, seed=0)
+        >>> policy = dprl.DPRLDiscrete(n_min=50, gamma=1.0).fit(train)
+        >>> dprl.figures.tradeoff(budget(policy, test, most=0.3, costs={"antibiotics": 1}))
+        <Figure: tradeoff, 3 rows>
+    """
+    rows = [{"where": "", "suggested": "usual practice", "spent": paid.usual, "gained": 0.0,
+             "kept": True}]  # fmt: skip
+    for row in paid.rows:
+        if paid.outcome.shown(row["gain"]) > 0:
+            so_far = {"spent": rows[-1]["spent"] + row["spent"],
+                      "gained": rows[-1]["gained"] + row["gain"]}  # fmt: skip
+            rows.append({**{k: row[k] for k in ("where", "suggested", "kept")}, **so_far})
+    table = Table({name: [row[name] for row in rows] for name in rows[0]})
+    words = "What all changes so far spend and gain per episode; filled ones are within the budget."
+    return Figure("tradeoff", table, words, lambda: _tradeoff(rows, paid))
+
+
+def _tradeoff(rows: Sequence[dict[str, Any]], paid: Budget) -> Any:
+    with plot.look():
+        figure, axes = plot.grid(1, 1, 5.5, 3.6)
+        axis = axes.flat[0]
+        spent, gained = ([row[name] for row in rows] for name in ("spent", "gained"))
+        axis.plot(spent, gained, color=BLUE, linewidth=1)
+        face = [BLUE if row["kept"] else "white" for row in rows]
+        axis.scatter(spent, gained, color=face, edgecolor=BLUE, zorder=3)
+        axis.axvline(paid.most, color=GREY, linestyle=":")
+        for row in rows[1:]:
+            axis.annotate(f"{row['where']}: {row['suggested']}", (row["spent"], row["gained"]),
+                          fontsize=7.5, xytext=(3, -9), textcoords="offset points")  # fmt: skip
+        axis.set_xlabel("spent per episode")
+        axis.set_ylabel(f"gained per episode{paid.outcome.measured}")
+    return figure
 
 
 def calibration(behavior: Behavior) -> Figure:

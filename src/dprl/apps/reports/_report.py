@@ -18,7 +18,7 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from dprl._core.disk import replacing
 from dprl._core.html.catalogue import Words, short, speak
 from dprl._core.table import Result, form, many, to_json_value
 from dprl._core.words import api, joined, option, said_by, say, sentences, word, worded
-from dprl.apps.reports.changes import Change, Check, Described, describe_changes
+from dprl.apps.reports.changes import Change, Check, Described, as_called, describe_changes
 from dprl.apps.reports.finding import (
     cautions_of,
     grade_of,
@@ -47,6 +47,7 @@ from dprl.errors import ParameterError
 from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation.result import ENOUGH, Evaluation
 from dprl.evaluation.subgroups import check_by
+from dprl.logs.called import Called
 from dprl.logs.encoding.encoder import encoding_of
 from dprl.logs.encoding.gaps import gap_counts, gap_shares
 from dprl.logs.log import Log, check_log
@@ -224,6 +225,7 @@ class Report(Result):
             ("rows", "actions", "columns"); None where nothing is missing.
         card: The model card beside the report; None where there is none.
         to_fill_in: Items of the standard that are still to fill in; empty without a standard.
+        described: The changes that are on the page, in words and numbers.
     """
 
     path: Path
@@ -240,12 +242,13 @@ class Report(Result):
     gaps: Mapping[str, Any] | None = None
     card: Path | None = None
     to_fill_in: tuple[str, ...] = ()
+    described: Any = field(default=None, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """All attributes as values that JSON can carry."""
         judged = self.evaluation
         return {
-            **vars(self),
+            **{name: value for name, value in vars(self).items() if name != "described"},
             "path": str(self.path),
             "card": None if self.card is None else str(self.card),
             "to_fill_in": list(self.to_fill_in),
@@ -417,7 +420,7 @@ def report(
     columns = check_by(by, log)
     tell = progress or (lambda stage, share: None)
     tell("describing the changes", 0.0)
-    described = describe_changes(policy, log)
+    described = describe_changes(policy, log, seed=seed)
     judged, notes = None, list(described.notes)
     if not described.seen:
         with warnings.catch_warnings(record=True) as caught:
@@ -449,8 +452,9 @@ def report(
         )
     tell("writing", 0.0)
     day = date or datetime.datetime.now(datetime.UTC).date()
-    title, notes = title or str(t.part(title_of(described))), list(dict.fromkeys(notes))
-    facts = _facts(described, judged, notes, title, day, seed, t, study)
+    shown, notes = as_called(described), list(dict.fromkeys(notes))
+    title = title or str(t.part(title_of(shown)))
+    facts = _facts(shown, judged, notes, title, day, seed, t, study)
     facts |= _gap_facts(policy, gaps)
     text, whole, listed = _fitted(facts, described, cases, lang)
     if study is None or beside is None:
@@ -466,7 +470,7 @@ def report(
     return Report(
         target, len(text), len(described.changes), whole, listed, described.steps["confirmed"],
         described.not_done, described.seen, judged, described.uncovered,
-        described.divided, gaps, beside, () if study is None else study.blanks,
+        described.divided, gaps, beside, () if study is None else study.blanks, described,
     )  # fmt: skip
 
 
@@ -496,11 +500,14 @@ def _fitted(
 ) -> tuple[bytes, int, int]:
     """The page with as many changes as fit, how many are told in full, and how many are listed."""
     whole, listed, proofs = WHOLE, LISTED, PROOFS
-    total = len(described.changes)
-    in_full = [_told(described, c, cases) for c in described.changes[:whole]]
+    total, changes = len(described.changes), facts["described"].changes
+    in_full = [
+        {**_told(described, c, cases), "c": shown}
+        for c, shown in zip(described.changes[:whole], changes, strict=False)
+    ]
     while True:
         shown = min(whole, total)
-        rest = described.changes[shown : shown + listed]
+        rest = changes[shown : shown + listed]
         page = pages.render(
             "report.html", lang, told=in_full[:shown], rest=rest, left=total - shown - len(rest),
             proofs=proofs, **facts,
@@ -517,7 +524,9 @@ def _fitted(
 
 def _told(described: Described, change: Change, cases: int) -> dict[str, Any]:
     """What the page needs to tell a change in full, besides the change itself."""
-    took, others = described.cases(change) if cases else ([], [])
+    called = Called.learned(described.policy)
+    both = described.cases(change) if cases else ([], [])
+    took, others = ([replace(x, action=called.act(x.action)) for x in side] for side in both)
     proved = described.policy.certificate
     rows = () if proved is None or change.state is None else proved.rows
     return {
@@ -533,7 +542,9 @@ SPEAK = 10
 
 
 def verdict(check: Check) -> str:
-    """The result of a check, in a word or two; the catalogue's [verdict] has more of them."""
+    """The result of a check, in a word or two; the page has more of them."""
+    if check.unfair:
+        return "cannot compare"
     few = min(check.took, check.others) < SPEAK
     if few or check.advantage is None or check.low is None or check.high is None:
         return "cannot say"

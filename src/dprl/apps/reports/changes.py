@@ -40,15 +40,15 @@ from dprl.errors import LogError
 from dprl.evaluation.divergence import weighed
 from dprl.evaluation.subgroups import Subgroups
 from dprl.evidence.balance import Balance, Compared, ComparedChange, comparable
-from dprl.evidence.behavior import Behavior
 from dprl.evidence.decision_points import TOLERANCE
 from dprl.evidence.propensity import EQUAL
+from dprl.logs.called import Called
 from dprl.logs.censoring import Reads, from_cut_on
 from dprl.logs.log import CUT, Label, Log
 from dprl.logs.outcome import UNDECLARED, Outcome
 from dprl.logs.overlap import cannot_tell
 from dprl.logs.returns import returns
-from dprl.logs.source import DROPS, UNRELATED, WEIGHED
+from dprl.logs.source import DROPS, UNRELATED, WEIGHED, unseen_words
 from dprl.policies.explain import (
     change_rows,
     change_words,
@@ -64,7 +64,7 @@ from dprl.policies.rules.policy import RulePolicy
 from dprl.policies.rules.text import RuleRecord, not_issued, record_of, rules_of, where
 from dprl.policies.rules.tree import Picture, picture_of
 from dprl.policies.spaces import FeatureSpace
-from dprl.policies.table import state_head
+from dprl.policies.table import state_words
 
 # --- Change: one thing that a policy would do differently, with its evidence and past cases
 
@@ -85,6 +85,9 @@ class Check:
             one return, or all returns are equal.
         high: Upper end of the same interval.
         outcome: What the returns are; numbers are in its direction.
+        unfair: Whether recorded chances show that those who took it were chosen, and cannot weigh
+            them: one is missing, or of several other actions to take there is none. Then nothing is
+            compared.
     """
 
     took: int
@@ -95,6 +98,7 @@ class Check:
     low: float | None
     high: float | None
     outcome: Outcome = UNDECLARED
+    unfair: bool = False
 
 
 @dataclass(frozen=True)
@@ -339,17 +343,18 @@ def silent_steps(here: Decisions, row: Ints) -> Counter[str]:
 
 
 def compare(
-    log: Log, changes: Sequence[Change], rows: Sequence[Ints], suggested: Ints, changed: Bools
+    held: HeldOut, changes: Sequence[Change], rows: Sequence[Ints], suggested: Ints, changed: Bools
 ) -> Balance | None:
     """Those who took the suggestions and the others, weighed as in `dprl.evaluate`.
 
     Args:
-        log: The log.
+        held: The policy and the log.
         changes: The changes of a policy.
         rows: The log's steps of each change.
         suggested: int64 (N,), what the policy names at each step, as a code of the log; -1: none.
         changed: bool (N,), the steps that it changes.
     """
+    log = held.treated
     if not comparable(log):
         return None
     code = {label: i for i, label in enumerate(log.actions)}
@@ -361,8 +366,8 @@ def compare(
         )
         for change, at in zip(changes, rows, strict=True)
     ]
-    behavior = Behavior.fit(log)
-    chance = np.where(suggested >= 0, behavior.table[behavior.row, suggested], 0.0)
+    table, row = held.behavior.table, held.behavior.row[held.rows]
+    chance = np.where(suggested >= 0, table[row, suggested], 0.0)
     recorded = np.zeros(log.n_steps, bool) if log.propensity is None else ~np.isnan(log.propensity)
     return weighed(log, compared, suggested, chance, changed, recorded)
 
@@ -572,15 +577,59 @@ def first_rows(log: Log, rows: Ints) -> Ints:
     return np.asarray(np.sort(rows[np.unique(log.group[episode], return_index=True)[1]]))
 
 
+def as_called(described: Described) -> Described:
+    """The same as people call columns and actions, to be shown; keys and numbers stay."""
+    called = Called.learned(described.policy) or Called.of(described.log.columns)
+    if not called:
+        return described
+
+    def rule(r: RuleRecord) -> RuleRecord:
+        of = None if r.imbalance is None else (called.column(r.imbalance[0]), r.imbalance[1])
+        sentence, warning = map(called.said, (r.sentence, r.warning))
+        return replace(r, sentence=sentence, warning=warning, imbalance=of)
+
+    def change(c: Change) -> Change:
+        return replace(
+            c,
+            situation=called.said(c.situation),
+            usual=called.act(c.usual),
+            suggested=called.act(c.suggested),
+            avoid=None if c.avoid is None else called.act(c.avoid),
+            shares=tuple((called.act(action), share) for action, share in c.shares),
+            rule=None if c.rule is None else rule(c.rule),
+            typical=tuple((called.column(n), called.value(n, v)) for n, v in c.typical),
+        )
+
+    def claim(c: Claim) -> Claim:
+        return replace(
+            c,
+            situations=tuple(map(called.said, c.situations)),
+            suggested=called.act(c.suggested),
+            usual=tuple(map(called.act, c.usual)),
+        )
+
+    return replace(
+        described,
+        changes=tuple(map(change, described.changes)),
+        claims=tuple(map(claim, described.claims)),
+        scattered=tuple((called.act(u), called.act(s), n) for u, s, n in described.scattered),
+    )
+
+
 # --- What a policy would change, in words and numbers a reviewer can check against a log
 
 
-def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
-    """The changes `policy` makes, in words, and what `log` says about each."""
+def describe_changes(policy: DeferringPolicy, log: Log, *, seed: int = 0) -> Described:
+    """The changes `policy` makes, in words, and what `log` says about each.
+
+    `seed` is that of the model of usual practice, as for `dprl.evaluate`.
+    """
     own = policy.parameters
     # Where cut ones are left out: the same episodes as in `evaluate`, which reads rewards.
     reads: Reads = "rewards" if own.get("cut") in DROPS else "returns"
-    held = HeldOut.meet(policy, log, gamma=own.get("gamma", 1.0), allow_seen=True, reads=reads)
+    held = HeldOut.meet(
+        policy, log, gamma=own.get("gamma", 1.0), seed=seed, allow_seen=True, reads=reads
+    )
     log, gamma, cut = held.log, held.gamma, held.cut
     ended = dict(zip(log.episodes, log.ended.tolist(), strict=True))
     with warnings.catch_warnings(record=True) as caught:
@@ -614,7 +663,9 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
                 n=settled.n_episodes,
             )
         )
-    if cut == "ipcw" and len(log.cut_episodes):
+    if unseen := unseen_words(log.columns):
+        notes.append(unseen)
+    elif cut == "ipcw" and len(log.cut_episodes):
         notes.append(
             say(
                 "{cut_episodes:,} of {n_episodes:,} episodes were cut: {weighed}",
@@ -645,7 +696,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     # Settling marks cut episodes as ended; people should still be told.
     marks = np.array([ended[e] for e in settled.episodes], np.uint8)
     n = max(settled.n_steps, 1)
-    compared = compare(settled, changes, rows, named, changed)
+    compared = compare(held, changes, rows, named, changed)
     alone = () if compared is None else compared.changes
     told = _always(policy, settled, here, row, ruled)
     told = [one for one in told if one[3] < (1.0 - HARDLY if changes else 1.0)]
@@ -752,10 +803,11 @@ def pooled_check(
     every = first_rows(log, np.flatnonzero(stratum >= 0))
     code = log.actions.index(named) if named in log.actions else -1
     took = (log.action[every] == code) != avoid
-    chances = np.zeros(0) if log.propensity is None else log.propensity[every][took]
-    recorded = len(chances) > 0 and bool(np.ptp(chances) > EQUAL)  # perhaps nobody took it
-    if recorded and (not avoid or log.n_actions == 2):
-        return _check(log, every, named, G, avoid), len(set(stratum[every].tolist()))
+    if _chosen(log, every[took]):
+        check, strata = _check(log, every, named, G, avoid), stratum[every]
+        within = (_chosen(log, every[took & (strata == k)]) for k in np.unique(strata))
+        if not check.unfair or any(within):
+            return check, len(set(strata.tolist()))
     parts: list[tuple[float, ...]] = []
     counts, sums = np.zeros(2, np.int64), np.zeros(2)
     for k in np.unique(stratum[every]):
@@ -791,7 +843,7 @@ def _always(
         words = [where(ruled, r) for r in range(len(ruled.rules))]
     elif not policy.space.feature_names:
         own, at = here, row
-        words = [f"{state_head(policy)}{label}" for label in here.states]
+        words = [state_words(policy, label) for label in here.states]
     else:
         return []
     found = []
@@ -917,7 +969,8 @@ def _check(log: Log, rows: Ints, named: Label, G: NDArray[np.float64], avoid: bo
     """What happened at the first step in a situation: with the suggestion, and without.
 
     Where recorded chances differ from row to row, those who followed stand for all by one over
-    their chance; of several other actions to take it is not on record, and nothing is weighed.
+    their chance. Where one is missing, or of several other actions to take, they cannot, and
+    nothing is compared.
     """
     rows = first_rows(log, rows)
     a = log.actions.index(named) if named in log.actions else -1
@@ -926,13 +979,22 @@ def _check(log: Log, rows: Ints, named: Label, G: NDArray[np.float64], avoid: bo
     got, got_others = (float(v.mean()) if len(v) else None for v in (x, y))
     if got is None or got_others is None:
         return Check(len(x), len(y), got, got_others, None, None, None)
-    p = np.full(len(rows), np.nan) if log.propensity is None else log.propensity[rows]
-    if (not avoid or log.n_actions == 2) and np.ptp(p[took]) > EQUAL:
+    if _chosen(log, rows[took]):
+        p: NDArray[np.float64] = np.asarray(log.propensity)[rows]
+        if np.isnan(p[took]).any() or (avoid and log.n_actions > 2):
+            return Check(len(x), len(y), got, got_others, None, None, None, unfair=True)
         return _weighed_check(G[rows], took, p, got_others)
     weight = len(y) / len(rows)
     low, high = (_number(weight * end) for end in contrast_of(x, y))
     advantage = weight * (got - got_others)
     return Check(len(x), len(y), got, got_others, advantage, low, high)
+
+
+def _chosen(log: Log, rows: Ints) -> bool:
+    """Whether those who took an action at `rows` were chosen, as far as chances are on record."""
+    p = np.zeros(0) if log.propensity is None else log.propensity[rows]
+    known = p[~np.isnan(p)]
+    return len(known) > 0 and bool(np.ptp(known) > EQUAL)
 
 
 def _weighed_check(

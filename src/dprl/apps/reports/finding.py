@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 TOLD = 3
 """Claims that the title tells, and situations that are named in one breath."""
+NOTHING = say("Nothing to change is sure: usual practice stays, in every situation.")
 EVERYWHERE = "everywhere"
 """What a rule without conditions says of where it holds."""
 ROOM = 90
@@ -36,7 +37,7 @@ def title_of(described: Described) -> str:
             return say("Other actions here and there, in no simple region")
         if described.steps["confirmed"]:
             return say("What is usually done, always, where the record tells enough")
-        return say("Nothing to change is sure: usual practice stays, in every situation.")
+        return NOTHING
     said = [_sentence(claim, described) for claim in claims[:TOLD]]
     more = len(claims) - TOLD
     if more > 0:
@@ -79,8 +80,10 @@ def places_of(claim: Claim, described: Described) -> str:
 
 
 def _named(claim: Claim) -> bool:
-    """Whether its situations can be named in one breath."""
-    return len(claim.situations) <= TOLD and sum(map(len, claim.situations)) <= ROOM
+    """Whether its situations can be named in one breath; a single one always is."""
+    return len(claim.situations) == 1 or (
+        len(claim.situations) <= TOLD and sum(map(len, claim.situations)) <= ROOM
+    )
 
 
 def _where(claim: Claim, described: Described) -> str:

@@ -27,7 +27,7 @@ from dprl._core.html.catalogue import Words, known, short
 from dprl._core.inference import MOST
 from dprl._core.table import to_json_value
 from dprl._core.words import N_, duration
-from dprl.apps.reports.changes import Described
+from dprl.apps.reports.changes import Described, first_rows
 from dprl.errors import DprlError, ParameterError
 from dprl.evaluation._sensitivity import Sensitivity, sensitivity
 from dprl.evaluation.result import ENOUGH, Evaluation
@@ -109,10 +109,7 @@ def baseline(log: Log, changed: NDArray[np.bool_], took: NDArray[np.bool_]) -> B
         changed: bool (N,), where the policy makes a change.
         took: bool (N,), where what it says was done.
     """
-    rows = np.flatnonzero(changed)
-    episode = np.searchsorted(log.starts, rows, "right") - 1
-    # The first of a group's rows is its first change.
-    first = np.sort(rows[np.unique(log.group[episode], return_index=True)[1]])
+    first = first_rows(log, np.flatnonzero(changed))
     followed, others = first[took[first]], first[~took[first]]
     table = [row for one in columns_at(log, first) for row in _rows(one, took[first])]
     unit = "episodes" if len(log.groups) == log.n_episodes else "groups"

@@ -28,7 +28,7 @@ from starlette.routing import Route
 from dprl._core import html as pages
 from dprl._core.checks import check_whole
 from dprl._core.disk import check_target, expand_paths
-from dprl.apps.reports.changes import Change, Described, describe_changes
+from dprl.apps.reports.changes import Change, Described, as_called, describe_changes
 from dprl.apps.review.narrowing import Shown, fields_of, kept_words, look, words_of
 from dprl.apps.review.verdicts import (
     Exported,
@@ -46,6 +46,7 @@ from dprl.errors import DprlError, ParameterError, PolicyError
 from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation.subgroups import columns_by
 from dprl.learners.rules.held_out import HeldOut
+from dprl.logs.called import Called
 from dprl.logs.encoding.gaps import GONE
 from dprl.logs.log import Log
 from dprl.policies.loading import read_like
@@ -260,6 +261,7 @@ class _Site:
     ) -> None:
         self.half, self.unread = half, unread
         self.described, self.verdicts, self.out = described, verdicts, out
+        self.shown = as_called(described)
         self.token, self.needs, self.csrf = token, needs, secrets.token_urlsafe(24)
         self.keys = [c.key for c in described.changes]
         self.training_cases = training_cases
@@ -273,9 +275,6 @@ class _Site:
     # -- reading ---------------------------------------------------------------------------------
 
     def index(self, request: Request) -> Response:
-        return self._index(request)
-
-    def _index(self, request: Request, message: str = "") -> Response:
         reviewer, verdicts = _reviewer(request), self.verdicts.all()
         status = statuses(verdicts, self.keys, self.needs)
         mine = {k for k in self.keys if any(_is(reviewer, v) for v in status[k].latest)}
@@ -283,7 +282,7 @@ class _Site:
         chosen = {n: request.query_params.get(n, "")[:100] for n in ("status", "suggested", "text")}
         shown = [
             c
-            for c in self.described.changes
+            for c in self.shown.changes
             if (
                 chosen["status"] in ("", status[c.key].word)
                 or (chosen["status"] == "mine" and c.key not in mine)
@@ -293,7 +292,7 @@ class _Site:
         ]
         return self._page(
             "review.html",
-            changes=self.described.changes,
+            changes=self.shown.changes,
             shown=shown,
             status=status,
             counts={**dict.fromkeys(WORDS, 0), **counts, "judged": len(self.keys) - counts["open"]},
@@ -301,14 +300,14 @@ class _Site:
             following=next((k for k in self.keys if k not in mine), None),
             reviewer=reviewer,
             chosen=chosen,
-            suggestions=sorted({c.suggested for c in self.described.changes}, key=str),
+            suggestions=sorted({c.suggested for c in self.shown.changes}, key=str),
             needs=self.needs,
             out=self.out.name,
             exported=self.exported,
             since=0 if self.exported is None else len(verdicts) - self.exported.verdicts,
             digest=self.digest,
             narrowed_words=self._kept_words,
-            message=message or _said(request),
+            message=_said(request),
         )
 
     def change(self, request: Request) -> Response:
@@ -348,10 +347,12 @@ class _Site:
         verdicts = self.verdicts.all()
         status = statuses(verdicts, self.keys, self.needs)[key]
         took, others = self.described.cases(c)
+        act = Called.learned(self.described.policy).act
+        took, others = ([replace(x, action=act(x.action)) for x in y] for y in (took, others))
         return self._page(
             "change.html",
             code,
-            c=c,
+            c=self.shown[key],
             status=status,
             history=[v for v in reversed(verdicts) if v.change == key],
             current={v.id for v in status.latest},
@@ -479,7 +480,7 @@ class _Site:
             template,
             root=f"/{self.token}/",
             csrf=self.csrf,
-            described=self.described,
+            described=self.shown,
             certificate=self.certificate,
             words=WORDS,
             **{"extent": self.extent, **values},

@@ -28,7 +28,7 @@ from dprl.logs.encoding.gaps import GONE, is_gone
 from dprl.logs.reading.dates import on_day
 from dprl.policies.base import public_origin
 from dprl.policies.explain import reason
-from dprl.policies.protocol import Decisions, DeferringPolicy, Kind
+from dprl.policies.protocol import Avoid, Decisions, DeferringPolicy, Kind
 
 # --- Rows as they come: what a state is made of, and how rows in JSON become what a policy takes
 #
@@ -409,9 +409,14 @@ class Answers:
                 "reason": outside,
             }
         chosen, warned = int(here.choice[s]), int(here.avoid[s])
+        called, named = here.terms.called, None
+        if called and here.speaks[s]:
+            label = here.actions[max(chosen, warned)]
+            named = called.act(label if chosen >= 0 else Avoid(label))
         return {
             "action": here.actions[chosen] if chosen >= 0 else None,
             **({"avoid": here.actions[warned]} if warned >= 0 else {}),
+            **({"called": str(named)} if named is not None else {}),
             "defer": not here.speaks[s],
             "kind": Kind(here.kind[s]).word,
             "in_range": not place.strange,

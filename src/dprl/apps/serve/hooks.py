@@ -651,6 +651,7 @@ class Hooks:
             return []
         warned = answer["kind"] == "avoid"
         action = str(Avoid(answer["avoid"]) if warned else answer["action"])
+        action = answer.get("called", action)
         usual = answer["kind"] == "confirmation"
         words = f"Usual practice is supported here: {action}" if usual else f"Consider: {action}"
         detail = (

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from dprl._core.arrays import Floats, Ints
 from dprl._core.checks import Visits, check_choice, check_radius, check_threads, check_visits
 from dprl._core.cluster import Cluster, Kept
+from dprl._core.compiled import compiled
 from dprl._core.exact import COUNT, Window, digits_of, window_of
 from dprl.errors import LogError, ParameterError
 from dprl.evidence.counts import FIRST, Evidence
@@ -52,7 +53,6 @@ from dprl.logs.returns import returns
 
 if TYPE_CHECKING:
     from dprl.logs.censoring import Near
-from dprl._core.compiled import compiled
 
 # --- Points: every step of a log as a place, an action, a return and a trajectory
 

@@ -16,11 +16,17 @@ if TYPE_CHECKING:
     from dprl.learners.baselines.fitted import FittedPQI as FittedPQI
     from dprl.learners.baselines.fitted import FittedSPIBB as FittedSPIBB
     from dprl.learners.baselines.fitted import ForestBC as ForestBC
+    from dprl.learners.baselines.hcpi import HCPI as HCPI
     from dprl.learners.baselines.lcb import LCB as LCB
+    from dprl.learners.baselines.penalties import MOPO as MOPO
+    from dprl.learners.baselines.penalties import RaMDP as RaMDP
+    from dprl.learners.baselines.penalties import RMin as RMin
     from dprl.learners.baselines.plain import BC as BC
     from dprl.learners.baselines.plain import RL as RL
     from dprl.learners.baselines.plain import Mode as Mode
     from dprl.learners.baselines.pqi import PQI as PQI
+    from dprl.learners.baselines.robust import DUIPI as DUIPI
+    from dprl.learners.baselines.robust import RobustMDP as RobustMDP
     from dprl.learners.baselines.soft_spibb import SoftSPIBB as SoftSPIBB
     from dprl.learners.baselines.spibb import SPIBB as SPIBB
 

@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from dprl._core.words import either, option, worded
 from dprl.errors import ParameterError
 from dprl.evidence.neighbors.engine import Points
 from dprl.evidence.neighbors.metric import FittedMetric, Metric
+from dprl.learners.registry import Settings
 from dprl.logs.censoring import treat_cut
 from dprl.logs.encoding.features import plain_features
 from dprl.logs.log import Log, check_log
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 # policy
 
 
-class TabularBaseline(ABC):
+class TabularBaseline(Settings, ABC):
     """A learner over labelled states that plans in the maximum-likelihood model of a log."""
 
     def __post_init__(self) -> None:
@@ -52,8 +53,27 @@ class TabularBaseline(ABC):
             check_cut(getattr(self, "cut", None))
 
     @abstractmethod
-    def plan(self, model: Model) -> NDArray[np.float64]:
+    def _plan(self, model: Model) -> Floats:
         """π(a|s), float64 (S, A), of a model with S states and A actions."""
+
+    def plan(self, model: Model) -> Floats:
+        """The policy that it plans in a model, as `fit` does in that of a log.
+
+        Args:
+            model: The maximum-likelihood model of a log with S states and A actions.
+
+        Returns:
+            π(a|s), float64 (S, A).
+
+        Example:
+            >>> from dprl.baselines import RL
+            >>> from dprl.envs import risky_arms
+            >>> from dprl.planning import estimate
+            >>> model = estimate(risky_arms().sample(1_000, seed=0), gamma=1.0)
+            >>> RL(gamma=1.0).plan(model).shape
+            (11, 10)
+        """
+        return self._plan(model)
 
     def fit(self, log: Log) -> StochasticPolicy:
         """The policy that it plans in the model of a log.
@@ -157,8 +177,10 @@ def transitions(log: Log, metric: Metric, gamma: float, cut: Cut | None) -> Tran
     return Transitions(points, log.reward, last, gamma, log.n_actions, fitted, centre)
 
 
-class FeatureBaseline(ABC, Generic[Kind]):
+class FeatureBaseline(Settings, ABC, Generic[Kind]):
     """A learner over features: settings, and `learned`, what is learned from transitions."""
+
+    TAKES: ClassVar[str] = "features"
 
     def __post_init__(self) -> None:
         for name, check in CHECKS.items():

@@ -81,23 +81,8 @@ class CQL(TabularBaseline):
         super().__post_init__()
         check_number("alpha", self.alpha, "[0, infinity)")
 
-    def plan(self, model: Model) -> Floats:
-        """Greedy on the conservative values.
-
-        Args:
-            model: The maximum-likelihood model of a log with S states and A actions.
-
-        Returns:
-            π(a|s), float64 (S, A).
-
-        Example:
-            >>> from dprl.baselines import CQL
-            >>> from dprl.envs import risky_arms
-            >>> from dprl.planning import estimate
-            >>> model = estimate(risky_arms().sample(1_000, seed=0), gamma=1.0)
-            >>> CQL(alpha=0.1, gamma=1.0).plan(model).shape
-            (11, 10)
-        """
+    def _plan(self, model: Model) -> Floats:
+        """Greedy on the conservative values."""
         if self.alpha == 0:
             choice, _, _ = best_choices(known_mdp(model, self.gamma), model.seen)
         else:

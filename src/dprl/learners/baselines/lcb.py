@@ -23,8 +23,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dprl._core.arrays import Floats
 from dprl._core.checks import Cut, check_number
 from dprl.learners.baselines.base import TabularBaseline
 from dprl.planning.iteration import best_or_floor, known_mdp, one_hot
@@ -64,25 +64,10 @@ class LCB(TabularBaseline):
         check_number("c", self.c, "[0, infinity)")
         check_number("delta", self.delta, "(0, 1]")
 
-    def plan(self, model: Model) -> NDArray[np.float64]:
-        """The best policy of the model with penalised rewards.
-
-        Args:
-            model: The maximum-likelihood model of a log with S states and A actions.
-
-        Returns:
-            π(a|s), float64 (S, A).
-
-        Example:
-            >>> from dprl.baselines import LCB
-            >>> from dprl.envs import risky_arms
-            >>> from dprl.planning import estimate
-            >>> model = estimate(risky_arms().sample(1_000, seed=0), gamma=1.0)
-            >>> LCB(gamma=1.0).plan(model).shape
-            (11, 10)
-        """
+    def _plan(self, model: Model) -> Floats:
+        """The best policy of the model with penalised rewards."""
         mdp = known_mdp(model, self.gamma)
-        usual = mdp.state_values()
+        usual = model.usual
         V = usual[model.visited]
         scale = max(float(np.ptp(V)), float(np.abs(V).max()))
         n = np.maximum(model.n, 1)

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dprl._core.arrays import Floats
 from dprl._core.checks import Cut
 from dprl.learners.baselines.base import TabularBaseline
 from dprl.planning.iteration import best_choices, known_mdp, one_hot
@@ -54,23 +52,8 @@ class RL(TabularBaseline):
     gamma: float
     cut: Cut | None = None
 
-    def plan(self, model: Model) -> NDArray[np.float64]:
-        """The best action, among those seen, in every state of the model.
-
-        Args:
-            model: The maximum-likelihood model of a log with S states and A actions.
-
-        Returns:
-            π(a|s), float64 (S, A).
-
-        Example:
-            >>> from dprl.baselines import RL
-            >>> from dprl.envs import risky_arms
-            >>> from dprl.planning import estimate
-            >>> model = estimate(risky_arms().sample(1_000, seed=0), gamma=1.0)
-            >>> RL(gamma=1.0).plan(model).shape
-            (11, 10)
-        """
+    def _plan(self, model: Model) -> Floats:
+        """The best action, among those seen, in every state of the model."""
         choice, _, _ = best_choices(known_mdp(model, self.gamma), model.seen)
         return one_hot(choice, model.visited, model.n.shape[1])
 
@@ -91,23 +74,8 @@ class BC(TabularBaseline):
         0.554
     """
 
-    def plan(self, model: Model) -> NDArray[np.float64]:
-        """The behaviour in the model.
-
-        Args:
-            model: The maximum-likelihood model of a log with S states and A actions.
-
-        Returns:
-            π(a|s), float64 (S, A).
-
-        Example:
-            >>> from dprl.baselines import BC
-            >>> from dprl.envs import risky_arms
-            >>> from dprl.planning import estimate
-            >>> model = estimate(risky_arms().sample(1_000, seed=0), gamma=1.0)
-            >>> BC().plan(model).shape
-            (11, 10)
-        """
+    def _plan(self, model: Model) -> Floats:
+        """The behaviour in the model."""
         return model.mdp.behavior
 
 
@@ -130,21 +98,6 @@ class Mode(TabularBaseline):
         4.71
     """
 
-    def plan(self, model: Model) -> NDArray[np.float64]:
-        """The usual action in every state of the model.
-
-        Args:
-            model: The maximum-likelihood model of a log with S states and A actions.
-
-        Returns:
-            π(a|s), float64 (S, A).
-
-        Example:
-            >>> from dprl.baselines import Mode
-            >>> from dprl.envs import risky_arms
-            >>> from dprl.planning import estimate
-            >>> model = estimate(risky_arms().sample(1_000, seed=0), gamma=1.0)
-            >>> Mode().plan(model).shape
-            (11, 10)
-        """
+    def _plan(self, model: Model) -> Floats:
+        """The usual action in every state of the model."""
         return one_hot(model.n.argmax(axis=1), model.visited, model.n.shape[1])

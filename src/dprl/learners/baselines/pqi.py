@@ -19,8 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dprl._core.arrays import Floats
 from dprl._core.checks import Cut, check_number
 from dprl.errors import ParameterError
 from dprl.learners.baselines.base import TabularBaseline
@@ -72,23 +72,8 @@ class PQI(TabularBaseline):
         """The value of a state in which no action is supported."""
         return 0.0 if self.gamma == 1 else float(self.r_min / (1 - self.gamma))
 
-    def plan(self, model: Model) -> NDArray[np.float64]:
-        """The best supported action of each state; uniform where no action is supported.
-
-        Args:
-            model: The maximum-likelihood model of a log with S states and A actions.
-
-        Returns:
-            π(a|s), float64 (S, A).
-
-        Example:
-            >>> from dprl.baselines import PQI
-            >>> from dprl.envs import risky_arms
-            >>> from dprl.planning import estimate
-            >>> model = estimate(risky_arms().sample(1_000, seed=0), gamma=1.0)
-            >>> PQI(b=0.002, gamma=1.0).plan(model).shape
-            (11, 10)
-        """
+    def _plan(self, model: Model) -> Floats:
+        """The best supported action of each state; uniform where no action is supported."""
         supported = model.n / max(int(model.n.sum()), 1) >= self.b
         choice, _, _ = best_choices(known_mdp(model, self.gamma), supported, self.floor)
         return one_hot(choice, np.any(supported, axis=1), model.n.shape[1])

@@ -79,23 +79,8 @@ class SPIBB(TabularBaseline):
             do="'b' keeps the behaviour on rare pairs, 'leq' does not exceed it.",
         )  # fmt: skip
 
-    def plan(self, model: Model) -> Floats:
-        """The best policy of the model within Π_b or Π_≤b.
-
-        Args:
-            model: The maximum-likelihood model of a log with S states and A actions.
-
-        Returns:
-            π(a|s), float64 (S, A).
-
-        Example:
-            >>> from dprl.baselines import SPIBB
-            >>> from dprl.envs import risky_arms
-            >>> from dprl.planning import estimate
-            >>> model = estimate(risky_arms().sample(1_000, seed=0), gamma=1.0)
-            >>> SPIBB(n_min=50, gamma=1.0).plan(model).shape
-            (11, 10)
-        """
+    def _plan(self, model: Model) -> Floats:
+        """The best policy of the model within Π_b or Π_≤b."""
         mdp = known_mdp(model, self.gamma)
         pi_b = behavior_of(model, self.behavior)
         free = model.n >= self.n_min

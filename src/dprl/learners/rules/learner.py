@@ -75,6 +75,7 @@ from dprl.evidence.nuisances import (
 from dprl.evidence.score_test import LEVEL
 from dprl.evidence.support import ETA
 from dprl.learners.continuous import feature_quantiles
+from dprl.learners.registry import Settings
 from dprl.learners.rules.search import (
     LAMBDAS,
     Claims,
@@ -108,7 +109,7 @@ MOSTLY = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class Rules(Settings):
     """A learner of a few readable rules over features, certified on patients it did not learn from.
 
     Attributes:
@@ -586,9 +587,9 @@ def _followed(whole: dict[str, Any], outcome: Outcome, several: bool) -> str:
             x=outcome.shown(whole["sum"]),
         ),
         say_many(
-            "Of {n:,} episode of the certifying half that comes to a suggestion, {k:,} took every "
+            "Of {n:,} episode of the certifying groups that meets a suggestion, {k:,} took every "
             "one they came to.",
-            "Of {n:,} episodes of the certifying half that come to a suggestion, {k:,} took every "
+            "Of {n:,} episodes of the certifying groups that meet a suggestion, {k:,} took every "
             "one they came to.",
             int(whole["met"]),
             k=int(whole["followed"]),

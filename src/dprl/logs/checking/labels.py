@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.labels import Labels, many_labels
 from dprl._core.table import many
 from dprl._core.words import option, worded
 from dprl.logs.checking.findings import Finding
@@ -104,7 +105,9 @@ def spelled_twice(labels: Sequence[Any]) -> tuple[int, str] | None:
 
     'é' can be one code point, or an 'e' and an accent (Unicode calls the two forms NFC and NFD).
     """
-    if not labels or not isinstance(labels[0], str) or all(map(str.isascii, labels)):
+    if not is_text(labels):
+        return None
+    if labels.ascii if isinstance(labels, Labels) else all(map(str.isascii, labels)):
         return None
     seen: dict[str, str] = {}
     twins = []
@@ -150,7 +153,8 @@ def called_as_answers(name: str, labels: Sequence[Any]) -> Finding | None:
 
 def one_number(labels: Sequence[Any]) -> tuple[int, str] | None:
     """How many labels are the whole number of another label, and the first two; None for none."""
-    if not is_text(labels):
+    arrays = many_labels(labels) if is_text(labels) else None
+    if not is_text(labels) or (arrays is not None and arrays.numbers_differ):
         return None
     seen: dict[int | str, str] = {}
     first = ((seen.setdefault(label_key(label), label), label) for label in labels)
@@ -161,17 +165,18 @@ def one_number(labels: Sequence[Any]) -> tuple[int, str] | None:
 @label_rule
 def numbers_twice(words: Vocabulary) -> Finding | None:
     """One whole number in two forms, such as '7' and '007': two patients where there is one."""
-    for own in words.sets:
-        twins = one_number(own.labels)
-        if twins is not None:
-            return Finding(
-                "warning",
-                "numbers_twice",
-                f"{own.name!r} has {many(twins[0], 'label')} that are the number of another label.",
-                twins[1],
-                "They are counted apart; if they mean the same, write both in one form.",
-            )
-    return None
+    twins = {own.name: found for own in words.sets if (found := one_number(own.labels))}
+    if not twins:
+        return None
+    each = [f"{name!r} has {many(n, 'label')}" for name, (n, _) in twins.items()]
+    verb = "is" if [n for n, _ in twins.values()] == [1] else "are"
+    return Finding(
+        "warning",
+        "numbers_twice",
+        f"{' and '.join(each)} that {verb} the number of another label.",
+        next(iter(twins.values()))[1],
+        "They are counted apart; if they mean the same, write both in one form.",
+    )
 
 
 @label_rule

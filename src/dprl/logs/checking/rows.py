@@ -421,7 +421,7 @@ def missing(c: Columns) -> Found | None:
 def not_finite(c: Columns) -> Found | None:
     """A reward, a feature or a number of a further role is infinite."""
     columns = [] if np.isfinite(c.reward_span).all() else [(str(c.names["reward"]), c.reward)]
-    columns += [(str(c.names[part]), values) for part, values in c.more.items()]
+    columns += [(str(c.names.get(part, part)), values) for part, values in c.more.items()]
     if c.features is not None:
         columns += [(name, c.features[:, j]) for j, name in enumerate(c.feature_names)]
     what = "{name!r} is infinite on {rows:,} of {n:,} rows."

@@ -26,6 +26,8 @@ from dprl.logs.reading.also import falls_in
 from dprl.logs.reading.columns import blocks
 from dprl.logs.reading.dates import SINCE
 from dprl.logs.source import LogFacts
+from dprl.logs.survival import survival_findings
+from dprl.logs.unseen import weights_finding
 
 if TYPE_CHECKING:
     from dprl.logs.source import Chunk, LogInParts
@@ -288,7 +290,11 @@ class SumsOf:
 def log_findings(log: Log | LogInParts) -> list[Finding]:
     """What the rules find in a log, in memory or in parts."""
     sums = LogSums.of(log) if isinstance(log, Log) else replace(log.reduce(SumsOf()), facts=log)
-    return [f for rule in LOG_RULES if (f := rule(sums)) is not None]
+    found = [f for rule in LOG_RULES if (f := rule(sums)) is not None]
+    if isinstance(log, Log):
+        weighed = weights_finding(log)
+        found += [*survival_findings(log), *([] if weighed is None else [weighed])]
+    return found
 
 
 def _combinations(log: Log) -> str:
@@ -312,7 +318,7 @@ def _combinations(log: Log) -> str:
 def cut_episodes(sums: LogSums) -> Finding | None:
     """Episodes whose observation stopped before they ended."""
     cut, steps, first = sums.facts.n_cut, sums.facts.cut_steps, sums.facts.first_cut
-    if not cut:
+    if not cut or "survival" in sums.facts.columns:
         return None
     return Finding(
         "warning",
@@ -321,7 +327,12 @@ def cut_episodes(sums: LogSums) -> Finding | None:
         f"{many(sums.facts.n_steps, 'step')}) {form(cut, 'was', 'were')} cut before "
         f"{form(cut, 'it', 'they')} ended.",
         f"{sums.name('episode')}={first}",
-        worded("Say what to do with them when fitting: {cut}.", cut=option("cut"))
+        worded(
+            "Where the table has a time and a status, name them ({survival}); otherwise say what "
+            "to do with them when fitting: {cut}.",
+            survival=option("survival", "days,status"),
+            cut=option("cut"),
+        )
         if sums.facts.n_steps == sums.facts.n_episodes  # a window would hide what was not seen
         else worded(
             "Follow all for a fixed time ({follow_up}), or say what to do with them when fitting: "

@@ -4,7 +4,8 @@ Five words say what to do: "error" refuses them (features may have gaps, which `
 side of their own), "drop-episodes" leaves such episodes out, "median" fills a number by the median
 of the training log, and "flag" fills it too and adds a column of 0 and 1, "lactate missing". A
 category that is flagged gets one label more, "missing". "zero" is for the reward alone: a missing
-one is 0 (`dprl.logs.checking.rows`).
+one is 0 (`dprl.logs.checking.rows`). So is "weights": a missing one is completed, from who was
+measured (`dprl.logs.unseen`).
 
 Words are declared when a log is read (`log.columns["missing"]`). Medians are of the training log
 alone: they are taken when a learner encodes its log (`dprl.logs.encoding.encoder`), and a policy
@@ -27,9 +28,11 @@ from dprl.errors import LogError, ParameterError
 from dprl.logs.log import Log
 from dprl.logs.roles import NAMES
 
-Word: TypeAlias = Literal["error", "drop-episodes", "flag", "median", "zero"]
+Word: TypeAlias = Literal["error", "drop-episodes", "flag", "median", "weights", "zero"]
 Missing: TypeAlias = Word | Mapping[str, Word]
-WORDS = ("error", "drop-episodes", "flag", "median", "zero")
+WORDS = ("error", "drop-episodes", "flag", "median", "weights", "zero")
+OF_REWARD = {"zero": "0.", "weights": "weighted for."}
+"""Words for the reward alone, and what they make of one that is missing."""
 GONE = "missing"
 """The label of a value that is missing, where it is flagged."""
 
@@ -119,11 +122,12 @@ def missing_words(missing: Any, names: Mapping[str, Any]) -> dict[str, Word]:
                     ),
                 ),
             )
-        if column in part_of and part_of[column] != "reward" and word == "zero":
+        if column in part_of and part_of[column] != "reward" and word in OF_REWARD:
             raise ParameterError(
-                f"{column!r} is the log's {part_of[column]}, and only a missing reward can be 0.",
+                f"{column!r} is the log's {part_of[column]}, and only a missing reward can be "
+                + OF_REWARD[word],
                 f"missing {column}={word}",
-                "Say zero for the column of the reward, and another word for this one.",
+                f"Say {word} for the column of the reward, and another word for this one.",
             )
     words: dict[str, Word] = {}
     for column, part in part_of.items():
@@ -131,7 +135,7 @@ def missing_words(missing: Any, names: Mapping[str, Any]) -> dict[str, Word]:
         asked: Any = given.get(column) or (given[patterns[0]] if patterns else "error")
         if asked in ("flag", "median") and part != "state":
             asked = "error"
-        if asked == "zero" and part != "reward":
+        if asked in OF_REWARD and part != "reward":
             asked = "error"
         if asked != "error":
             words[column] = asked

@@ -16,8 +16,15 @@ from dprl._core.table import Table, first_few
 from dprl.errors import CutWarning, LabelWarning, LogError, ParameterError
 from dprl.logs.checking.findings import Finding
 from dprl.logs.events.findings import open_findings, open_stays
-from dprl.logs.events.moments import database, text
-from dprl.logs.events.running import begin, finish_rewards, make_part, row_columns, speaking
+from dprl.logs.events.moments import database, moment, text, written_of
+from dprl.logs.events.running import (
+    begin,
+    finish_rewards,
+    make_part,
+    row_columns,
+    speaking,
+    time_of,
+)
 from dprl.logs.events.spec import Spec, read_spec
 from dprl.logs.events.windows import labels
 from dprl.logs.reading.frames import quoted
@@ -25,13 +32,6 @@ from dprl.logs.reading.frames import quoted
 if TYPE_CHECKING:
     from dprl.logs.events.spec import Feature, Reward
     from dprl.logs.log import Log
-    from dprl.logs.reading.files import Progress
-from typing import TYPE_CHECKING
-
-from dprl.logs.events.moments import moment, written_of
-from dprl.logs.events.running import time_of
-
-if TYPE_CHECKING:
     from dprl.logs.reading.files import Progress
 
 # --- What a build says in words: the dictionary, the flow of counts, and what is missing
@@ -63,14 +63,11 @@ def _feature(feature: Feature) -> str:
         extra.append(f"values from {feature.valid[0]:g} to {feature.valid[1]:g}")
     if feature.times != 1:
         extra.append(f"times {feature.times:g}")
-    extra.append(
-        "missing where there is none"
-        if feature.fill is None and feature.take in ("last", "mean", "min", "max", "slope", "age")
-        else ""
-    )
     if feature.fill is not None:
         extra.append(f"{feature.fill:g} where there is none")
-    return "; ".join([f"{codes} in {rows}", *(x for x in extra if x)]) + "."
+    elif feature.take in ("last", "mean", "min", "max", "slope", "age"):
+        extra.append("missing where there is none")
+    return "; ".join([f"{codes} in {rows}", *extra]) + "."
 
 
 def _reward(reward: Reward) -> str:

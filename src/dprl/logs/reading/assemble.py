@@ -26,12 +26,14 @@ from dprl.logs.design import designed
 from dprl.logs.encoding.categories import only_used
 from dprl.logs.encoding.doses import column_label
 from dprl.logs.encoding.gaps import GONE, label_taken, refuse_medians, whole_numbers
-from dprl.logs.follow_up import follow, lost_by, lost_finding
+from dprl.logs.follow_up import follow, lost_by, lost_finding, refuse_blind
 from dprl.logs.log import Label, Log
 from dprl.logs.outcome import Outcome
 from dprl.logs.reading.also import Also
 from dprl.logs.reading.columns import Coded, Columns, blocks, is_large
 from dprl.logs.reading.options import Reading
+from dprl.logs.survival import survived
+from dprl.logs.unseen import SEEN, completed
 
 
 def build(columns: Columns, reading: Reading) -> Log:
@@ -55,10 +57,11 @@ def announce(findings: Sequence[Finding], stacklevel: int) -> None:
             raise finding.error()
         if finding.rule == "missing":  # dropped as requested, but never silently
             warnings.warn(finding.what, MissingWarning, stacklevel=stacklevel)
-        if finding.rule == "spellings":  # not merged, but never silently
+        if finding.rule in ("spellings", "numbers_twice"):  # not merged, but never silently
             words = f"{finding.what} First: {finding.where}."
             warnings.warn(words, LabelWarning, stacklevel=stacklevel)
-        if finding.rule == "lost_outcomes" and finding.level == "warning":
+        told = ("lost_outcomes", "beyond_follow_up")
+        if finding.rule in told and finding.level == "warning":
             warnings.warn(f"{finding.what} {finding.do}", CutWarning, stacklevel=stacklevel)
         if finding.rule == "many_actions" and "numbers" in finding.what:  # doses, most likely
             warnings.warn(f"{finding.what} {finding.do}", LabelWarning, stacklevel=stacklevel)
@@ -81,7 +84,7 @@ def examine(columns: Columns, reading: Reading) -> CheckResult:
         c, dropped = _without_missing(c, only=dropping)
         findings += dropped
         n_dropped = before - len(c.episode.labels)
-    c = with_zeros(_flagged(c, words), words)
+    c = _weighed(with_zeros(_flagged(c, words), words), words)
     rows = RowFindings()
     rows.add(c)
     findings += rows.findings(c.place, c)
@@ -102,7 +105,12 @@ def examine(columns: Columns, reading: Reading) -> CheckResult:
         else:
             log = replace(log_of(c, order), dropped=n_dropped)
             log = designed(log, reading.declared_design, reading.chances, reading.strata or "")
+            if reading.time_to_event is not None:
+                log = survived(log, reading.time_to_event)
+            if SEEN in log.more:
+                log = completed(log)
             if reading.window is not None:
+                refuse_blind(log)
                 longer, log = log, follow(log, str(reading.window))
                 findings.append(lost_finding(lost_by(longer, reading.window), reading.window))
             findings += log_findings(log)
@@ -111,7 +119,16 @@ def examine(columns: Columns, reading: Reading) -> CheckResult:
 
 def declared_columns(columns: Columns, reading: Reading) -> tuple[Columns, dict[str, Any]]:
     """The columns with what was declared about them, and what to do about gaps, by column."""
-    names = reading.named(columns.names)
+    names, asked = reading.named(columns.names), reading.time_to_event
+    if asked is not None and asked.cause and columns.ended is not None:
+        labels = [1 if str(x).strip() == asked.cause else x for x in columns.ended.labels]
+        if asked.cause not in map(str, columns.ended.labels) and columns.n:
+            raise LogError(
+                f"{asked.status!r} is {asked.cause!r} nowhere.",
+                f"it holds {', '.join(map(repr, columns.ended.labels[:8]))}",
+                "Name the event as the column does.",
+            )
+        columns = replace(columns, ended=Coded(columns.ended.codes, tuple(labels)))
     return replace(
         columns,
         events=tuple(reading.events or ()),
@@ -143,6 +160,17 @@ def _flagged(c: Columns, words: Mapping[str, str]) -> Columns:
     place = [labels.index(label) for label in state.labels]
     table = np.array([*place, labels.index(GONE)], np.int32)
     return replace(c, state=Coded(table[state.codes], labels))
+
+
+def _weighed(c: Columns, words: Mapping[str, str]) -> Columns:
+    """The columns in which a missing reward is marked, to be completed, where that was asked."""
+    if words.get(str(c.names["reward"])) != "weights":
+        return c
+    c = zeros_before_the_end(c)
+    seen = ~np.isnan(c.reward)
+    return replace(
+        c, reward=np.where(seen, c.reward, 0.0), more={**c.more, SEEN: seen.astype(float)}
+    )
 
 
 def _without_missing(

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.arrays import doubles, one_double
+from dprl._core.labels import Labels, few_as_tuple
 from dprl._core.words import either, option, worded
 from dprl.errors import LogError
 from dprl.logs.checking.findings import Found
@@ -52,7 +53,10 @@ def is_large(rows: int) -> bool:
 
 @dataclass(frozen=True)
 class Coded:
-    """A column of labels: codes (N,) into `labels`, -1 where missing."""
+    """A column of labels: codes (N,) into `labels`, -1 where missing.
+
+    Very many labels of episodes or groups are arrays (`Labels`), a sequence like the tuple.
+    """
 
     codes: NDArray[np.int32]
     labels: tuple[Any, ...]
@@ -396,6 +400,22 @@ def recode(codes: NDArray[Any], labels: list[Label], name: str) -> Coded:
     place = {label: i for i, label in enumerate(order)}
     table = np.array([*(place[label] for label in labels), -1], np.int32)
     return Coded(table[codes], tuple(order))
+
+
+def sorted_labels(codes: NDArray[np.int32], labels: Labels, many: bool) -> Coded:
+    """Codes into sorted labels, from codes into labels in any order, each there once.
+
+    The codes are written to. Labels stay arrays where there may be `many`.
+    """
+    if not labels.rising:
+        from dprl.logs.reading.loops import replace_codes
+
+        order = labels.order()
+        table = np.full(len(order) + 1, -1, np.int32)
+        table[order] = np.arange(len(order), dtype=np.int32)
+        replace_codes(codes, table)
+        labels = labels.at(order)
+    return Coded(codes, few_as_tuple(labels, many))
 
 
 def encode(values: Any, name: str, missing: NDArray[np.bool_] | None = None) -> Coded:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from dprl._core.arrays import doubles
 from dprl._core.database import confine, connect, of_text
 from dprl._core.disk import prefix_in, said_if_short
+from dprl._core.labels import Labels, Words, few_as_tuple
 from dprl._core.words import option, worded
 from dprl.errors import LogError, ParameterError, interruptible
 from dprl.logs.encoding.categories import BEYOND, check_declared, not_numbers, refuse_numbers
@@ -39,10 +40,11 @@ from dprl.logs.reading.columns import (
     recode,
     refuse_fractions,
     refuse_rounded,
+    sorted_labels,
     tidy_labels,
 )
 from dprl.logs.reading.dates import ODD, Days, days_of, moments, refuse_undeclared, text_days
-from dprl.logs.reading.frames import Raw, choose, columns_of, quoted
+from dprl.logs.reading.frames import Raw, chosen_names, columns_of, quoted, roles_of
 from dprl.logs.reading.options import Reading
 from dprl.logs.reading.paths import (
     columns_of_files,
@@ -71,9 +73,9 @@ from dprl.logs.roles import ROLES
 
 TYPES = {
     b"c": "i1", b"C": "u1", b"s": "i2", b"S": "u2", b"i": "i4", b"I": "u4", b"l": "i8", b"L": "u8",
-    b"f": "f4", b"g": "f8", b"tsu:": "M8[us]",
+    b"f": "f4", b"g": "f8", b"tsu:": "M8[us]", b"u": "U",
 }  # fmt: skip
-"""Arrow's letters for the types that are read here → numpy's."""
+"""Arrow's letters for the types that are read here → numpy's; U is text, as offsets and bytes."""
 
 
 class _Schema(ctypes.Structure):
@@ -129,15 +131,23 @@ class StreamError(Exception):
 
 
 class Batch(NamedTuple):
-    """Some rows of a column. Both arrays may be used until the next batch is asked for.
+    """Some rows of a column. The arrays may be used until the next batch is asked for.
 
     Attributes:
-        values: (k,) as DuckDB holds them; a missing value can be any number.
+        values: (k,) as DuckDB holds them; a missing value can be any number. Of text: (k + 1,),
+            where the word of each row begins and ends in `data`.
         missing: bool (k,), where values are missing; None where none is.
+        data: uint8, the bytes of text; None of other columns.
     """
 
     values: NDArray[Any]
     missing: NDArray[np.bool_] | None
+    data: NDArray[np.uint8] | None = None
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return len(self.values) - (self.data is not None)
 
 
 def _stream_of(capsule: Any) -> _Stream:
@@ -148,11 +158,12 @@ def _stream_of(capsule: Any) -> _Stream:
     return _Stream.from_address(address)
 
 
-def batches(relation: Any) -> Iterator[Batch] | None:
+def batches(relation: Any, text: bool = False) -> Iterator[Batch] | None:
     """The batches of a DuckDB relation of one column, in the order of its rows.
 
     Args:
         relation: The relation; its query runs while the batches are taken.
+        text: Whether the column is to be text, and nothing else.
 
     Returns:
         The batches; None where the column is of a type, or DuckDB of a version, that is not read
@@ -164,17 +175,23 @@ def batches(relation: Any) -> Iterator[Batch] | None:
     """
     if not hasattr(relation, "__arrow_c_stream__"):
         return None
+    rows, types = _together(relation)
+    if len(types) != 1 or types[0] is None or (types[0].kind == "U") != text:
+        return None
+    return (columns[0] for columns in rows)
+
+
+def _together(relation: Any) -> tuple[Iterator[list[Batch]], list[np.dtype[Any] | None]]:
+    """The batches of all columns of a relation, and their types, None where one is not read."""
     capsule = relation.__arrow_c_stream__()
     stream = _stream_of(capsule)
     schema = _Schema()
     if stream.get_schema(ctypes.byref(stream), ctypes.addressof(schema)):
         raise _failure(stream)
-    one = schema.n_children == 1
-    letters = schema.children[0].contents.format if one else b""
+    letters = [schema.children[i].contents.format for i in range(schema.n_children)]
     schema.release(ctypes.byref(schema))
-    if letters not in TYPES:
-        return None
-    return _batches(capsule, stream, np.dtype(TYPES[letters]))
+    types = [np.dtype(TYPES[letter]) if letter in TYPES else None for letter in letters]
+    return _batches(capsule, stream, [kind or np.dtype("u1") for kind in types]), types
 
 
 def _failure(stream: _Stream) -> Exception:
@@ -183,7 +200,9 @@ def _failure(stream: _Stream) -> Exception:
     return MemoryError(words) if words.startswith("Out of Memory") else StreamError(words)
 
 
-def _batches(capsule: Any, stream: _Stream, dtype: np.dtype[Any]) -> Iterator[Batch]:
+def _batches(
+    capsule: Any, stream: _Stream, types: Sequence[np.dtype[Any]]
+) -> Iterator[list[Batch]]:
     """The batches of a stream; `capsule` is kept until all are taken."""
     while True:
         rows = _Array()
@@ -193,25 +212,32 @@ def _batches(capsule: Any, stream: _Stream, dtype: np.dtype[Any]) -> Iterator[Ba
             return
         try:
             if rows.length:
-                yield _batch(rows, dtype)
+                yield [_batch(rows, i, dtype) for i, dtype in enumerate(types)]
         finally:
             rows.release(ctypes.byref(rows))
 
 
-def _batch(rows: _Array, dtype: np.dtype[Any]) -> Batch:
-    """The only column of these rows, without a copy."""
-    column, n = rows.children[0].contents, rows.length
+def _batch(rows: _Array, i: int, dtype: np.dtype[Any]) -> Batch:
+    """Column i of these rows, without a copy."""
+    column, n = rows.children[i].contents, rows.length
     first = rows.offset + column.offset
-    values = _view(column.buffers[1], first + n, dtype)[first:]
+    data = None
+    if dtype.kind == "U":
+        values = _view(column.buffers[1], first + n + 1, np.dtype(np.int32))[first:]
+        data = _view(column.buffers[2], int(values[-1]), np.dtype(np.uint8))
+    else:
+        values = _view(column.buffers[1], first + n, dtype)[first:]
     if column.null_count == 0 or not column.buffers[0]:
-        return Batch(values, None)
+        return Batch(values, None, data)
     bits = _view(column.buffers[0], (first + n + 7) // 8, np.dtype(np.uint8))
     missing = np.unpackbits(bits, count=first + n, bitorder="little")[first:] == 0
-    return Batch(values, missing if missing.any() else None)
+    return Batch(values, missing if missing.any() else None, data)
 
 
 def _view(address: int, n: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """`n` values of memory that belongs to DuckDB."""
+    if not n:
+        return np.zeros(0, dtype)
     memory = (ctypes.c_char * (n * dtype.itemsize)).from_address(address)
     return np.frombuffer(memoryview(memory).cast("B"), dtype)
 
@@ -240,6 +266,9 @@ class Fetch:
     progress: Progress | None
     as_opened: list[tuple[int, int, int]]
     columns_read: int = 0
+    taken: dict[str, Any]
+    later: str = ""
+    text: Text
 
     @property
     def name(self) -> str:
@@ -258,7 +287,11 @@ class Fetch:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
-        """Errors of DuckDB inside as errors of three lines."""
+        """Errors of DuckDB inside as errors of three lines; `raw` is made first where it is due."""
+        if self.later:
+            sql, self.later = self.later, ""
+            with self._watched():
+                self.run(sql, self.values)
         try:
             with interruptible(), said_if_short(f"reading {self.name}"):
                 yield
@@ -274,18 +307,67 @@ class Fetch:
                 else "Open the file and look at the place named; every row needs the same columns.",
             ) from error
 
-    def load(self, names: Iterable[str]) -> None:
-        """Make `raw` with the columns, where they are called c0, c1 and so on."""
+    def load(self, names: Iterable[str], plain: Mapping[str, str] | None = None) -> None:
+        """Make `raw` with the columns, where they are called c0, c1 and so on.
+
+        Args:
+            names: The columns.
+            plain: What each of them holds, "words", "numbers" or "whole": then large CSV files are
+                taken in one pass, and `raw` is made only where something is not as it should be.
+        """
         self.place = {name: f"c{i}" for i, name in enumerate(names)}
         select = ", ".join(f"{quoted(name)} AS {c}" for name, c in self.place.items())
         if self.kind == "csv":
-            with self._watched():
-                self.run(
-                    f"CREATE TEMP TABLE raw AS SELECT {select} FROM ({self.scan})", self.values
-                )
+            rows = self._take(plain) if plain else -1
+            self.later = f"CREATE TEMP TABLE raw AS SELECT {select} FROM ({self.scan})"
+            if rows >= 0:
+                self.rows = rows
+                return
         else:
             self.run(f"CREATE TEMP VIEW raw AS SELECT {select} FROM ({self.scan})")
         self.count_rows()
+
+    def _take(self, plain: Mapping[str, str]) -> int:
+        """Take all columns in one pass, into `taken`; how many rows that were, -1 if it failed."""
+        if sum(map(os.path.getsize, self.files)) < STREAMED:
+            return -1
+        from dprl._core.letters import whole_numbers
+
+        asked = {
+            c: f"CASE WHEN {quoted(name)} IS NULL THEN 'NaN'::DOUBLE ELSE "
+            f"{of_text(quoted(name), self.text.decimal)} END"
+            if plain[name] == "numbers"
+            else quoted(name)
+            for name, c in self.place.items()
+        }
+        sql = f"SELECT {', '.join(f'{one} AS {c}' for c, one in asked.items())} FROM ({self.scan})"
+        kinds, words = list(plain.values()), {c: Words() for c in asked}
+        values: dict[str, list[NDArray[Any]]] = {c: [] for c in asked}
+        for few in (" LIMIT 1000", ""):  # the first rows say whether it is worth trying
+            n = 0
+            with self._watched(), self._reading():
+                for batch in _together(self.con.sql(sql + few, params=self.values))[0]:
+                    for (c, kept), kind, b in zip(values.items(), kinds, batch, strict=True):
+                        gone = np.zeros(0, bool) if b.missing is None else b.missing
+                        if kind == "numbers":
+                            if len(gone):
+                                return -1
+                            kept.append(b.values.copy())
+                            continue
+                        assert b.data is not None
+                        new: Any = np.empty(b.n, np.int64 if kind == "whole" else np.int32)
+                        kept.append(new)
+                        if kind == "words":
+                            words[c].add(b.values, b.data, b.missing, new)
+                        elif len(gone) or whole_numbers(b.values, b.data, gone, False, new) >= 0:
+                            return -1
+                    n += batch[0].n
+            if few:
+                words, values = {c: Words() for c in asked}, {c: [] for c in asked}
+        for c, kind in zip(asked, kinds, strict=True):
+            column = np.concatenate(values.pop(c) or [np.zeros(0)])
+            self.taken[c] = (column, words.pop(c).labels()) if kind == "words" else column
+        return n
 
     def count_rows(self) -> None:
         """Count the rows of `raw`; whoever makes it must call this before a column is fetched."""
@@ -348,16 +430,16 @@ class Fetch:
                 return self.con.execute(f"SELECT {expression} AS v FROM raw").fetchnumpy()["v"]
         return values if gone is None else np.ma.MaskedArray(values, gone)
 
-    def _batches(self, expression: str) -> Iterator[tuple[slice, Batch]]:
+    def _batches(self, expression: str, text: bool = False) -> Iterator[tuple[slice, Batch]]:
         """The batches of an expression, each with its rows; none for types that are not plain.
 
-        Every row comes once, or an error is raised.
+        Every row comes once, or an error is raised. Text comes where it is asked for.
         """
         with self._reading():
-            parts = batches(self.con.sql(f"SELECT {expression} AS v FROM raw"))
+            parts = batches(self.con.sql(f"SELECT {expression} AS v FROM raw"), text)
             first = 0
             for batch in parts or ():
-                rows = slice(first, first + len(batch.values))
+                rows = slice(first, first + batch.n)
                 first = rows.stop
                 if first <= self.rows:
                     yield rows, batch
@@ -391,51 +473,28 @@ class Fetch:
 
     # -- labels --------------------------------------------------------------------------------
 
-    def distinct(self, expression: str) -> tuple[list[Any], NDArray[np.uint64]]:
-        """The different values in their order, None where one is missing, and DuckDB's hashes."""
-        with self._reading():
-            columns = self.con.execute(
-                "SELECT v, hash(v) AS h "
-                f"FROM (SELECT DISTINCT {expression} AS v FROM raw) ORDER BY v NULLS LAST"
-            ).fetchnumpy()
-        values = np.ma.getdata(columns["v"]).tolist()
-        for i in np.flatnonzero(np.ma.getmaskarray(columns["v"])).tolist():
-            values[i] = None
-        return values, np.asarray(columns["h"], np.uint64)
-
-    def codes(
-        self, expression: str, hashes: NDArray[np.uint64], code_of: NDArray[np.int32]
-    ) -> NDArray[np.int32]:
-        """int32 (N,), the code of each row's value.
-
-        Args:
-            expression: The column; its values are those that `distinct` gave.
-            hashes: uint64 (L,), the hash of each value, as `distinct` gave it.
-            code_of: int32 (L,), the code of each value.
-        """
+    def words(self, expression: str) -> tuple[NDArray[np.int32], Sequence[str]]:
+        """int32 (N,), each row's text as a code, -1 where missing or empty; the texts by code."""
+        if expression in self.taken:
+            result: tuple[NDArray[np.int32], Labels] = self.taken.pop(expression)
+            return result
+        codes = np.full(self.rows, -1, np.int32)
         if not is_large(self.rows):
-            return self._coded_by_words(expression, code_of)
-        from dprl.logs.reading.loops import find, place, slots_for
+            with self._reading():
+                column = self.con.execute(f"SELECT {expression} AS v FROM raw").fetchnumpy()["v"]
+            gone = np.ma.getmaskarray(column).tolist()
+            index: dict[str, int] = {}
+            for i, word in enumerate(np.ma.getdata(column).tolist()):
+                if not gone[i] and word:
+                    codes[i] = index.setdefault(word, len(index))
+            return codes, tuple(index)
+        words = Words(self.rows)
+        for rows, batch in self._batches(expression, text=True):
+            assert batch.data is not None
+            words.add(batch.values, batch.data, batch.missing, codes[rows])
+        return codes, words.labels()
 
-        slots = slots_for(len(hashes))
-        strange = 0 if place(hashes, code_of, *slots) else 1  # two values have one hash
-        codes = np.empty(self.rows, np.int32)
-        if not strange:
-            for rows, batch in self._batches(f"hash({expression})"):
-                strange += find(batch.values, *slots, codes[rows])
-        return self._coded_by_words(expression, code_of) if strange else codes
-
-    def _coded_by_words(self, expression: str, code_of: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The same codes from the values themselves, not their hashes, which could be the same."""
-        values, _ = self.distinct(expression)
-        place_of = {value: int(code) for value, code in zip(values, code_of, strict=True)}
-        with self._reading():
-            column = self.con.execute(f"SELECT {expression} AS v FROM raw").fetchnumpy()["v"]
-        gone = np.ma.getmaskarray(column).tolist()
-        rows = zip(np.ma.getdata(column).tolist(), gone, strict=True)
-        return np.array([place_of[None if missing else v] for v, missing in rows], np.int32)
-
-    def whole_numbers(self, expression: str, name: str) -> Coded:
+    def whole_numbers(self, expression: str, name: str, many: bool) -> Coded:
         """A column of whole numbers as labels: in their order, code -1 where missing."""
         if not is_large(self.rows):
             return encode(self.fetch(expression), name)
@@ -443,17 +502,16 @@ class Fetch:
         if low is None or max(high, -low) > WHOLE[0]:
             return encode(self.fetch(expression), name)
         if high - low < max(self.rows, FEW):
-            coded = self._by_table(f"CAST({expression} AS BIGINT)", low, high)
+            coded = self._by_table(f"CAST({expression} AS BIGINT)", low, high, many)
             if coded is not None:
                 return coded
-        values, hashes = self.distinct(expression)
-        code_of = np.arange(len(values), dtype=np.int32)
-        if values[-1] is None:  # missing ones come last
-            values.pop()
-            code_of[-1] = -1
-        return Coded(self.codes(expression, hashes, code_of), tuple(values))
+        words, codes = Words(self.rows), np.empty(self.rows, np.int32)
+        for rows, batch in self._batches(f"CAST({expression} AS BIGINT)"):
+            ends = np.arange(0, 8 * batch.n + 1, 8)
+            words.add(ends, batch.values.view(np.uint8), batch.missing, codes[rows])
+        return sorted_labels(codes, Labels(words.labels().data.view(np.int64)), many)
 
-    def _by_table(self, expression: str, low: int, high: int) -> Coded | None:
+    def _by_table(self, expression: str, low: int, high: int, many: bool) -> Coded | None:
         """Whole numbers from `low` to `high`, coded by a table; None if there are others."""
         from dprl.logs.reading.loops import fill, replace_codes
 
@@ -474,7 +532,7 @@ class Fetch:
         table[places] = np.arange(len(places), dtype=np.int32)
         if len(places) < len(seen):
             replace_codes(codes, table)
-        return Coded(codes, tuple((places + low).tolist()))
+        return Coded(codes, few_as_tuple(Labels(places + low), many))
 
 
 # --- CSV files in encodings that DuckDB does not know: by way of UTF-8, in a private folder
@@ -564,7 +622,6 @@ def written_in(encoding: str, path: Path, room: Path) -> Iterator[Path]:
 class FileTimes(Fetch):
     """A DuckDB connection over files, with their columns of times and numbers in text."""
 
-    text: Text
     decimal: str
     types: dict[str, str]
     place: dict[str, str]
@@ -585,6 +642,9 @@ class FileTimes(Fetch):
             return self._charted(c, zone_of(self.files, name, self.run) or "UTC")
         if kind != "VARCHAR":
             return self.fetch(f"CAST({c} AS TIMESTAMP)" if "TIME" in kind or kind == "DATE" else c)
+        whole = None if "%" in self.text.dates else self._digits(c)
+        if whole is not None:
+            return whole
         moment = f"CAST(CAST({c} AS TIMESTAMPTZ) AS TIMESTAMP)"  # in UTC, whatever its offset
         row = self.one_row(
             f"SELECT count({c}), count(*) FILTER (regexp_full_match({c}, '[+-]?\\d{{1,18}}')), "
@@ -609,6 +669,23 @@ class FileTimes(Fetch):
                     self._refuse_loose(name, c)
                 return self._zoned(name, c, moment) if cast is moment else self.fetch(cast)
         return self.fetch(c)
+
+    def _digits(self, c: str) -> Any:
+        """A column of text as whole numbers; None where a text is none, or there are few rows."""
+        if c in self.taken:
+            return self.taken.pop(c)
+        if not is_large(self.rows):
+            return None
+        from dprl._core.letters import whole_numbers
+
+        values, gone = np.empty(self.rows, np.int64), np.zeros(self.rows, bool)
+        for rows, batch in self._batches(c, text=True):
+            here = np.zeros(0, bool) if batch.missing is None else batch.missing
+            assert batch.data is not None
+            if whole_numbers(batch.values, batch.data, here, False, values[rows]) >= 0:
+                return None
+            gone[rows] = False if batch.missing is None else batch.missing
+        return np.ma.MaskedArray(values, gone) if gone.any() else values
 
     def _refuse_other_times(self, name: str, c: str) -> None:
         """Refuse dates that are infinite, and files with and without a zone together."""
@@ -635,14 +712,12 @@ class FileTimes(Fetch):
 
     def _declared(self, name: str, c: str) -> Any:
         """Times written as was declared; None where none of them is a date."""
-        words, hashes = self.distinct(c)
-        texts = [word for word in words if word]
+        codes, words = self.words(c)
+        coded = recode(codes, list(words), name)
+        codes, texts = coded.codes, coded.labels
         if text_days(texts, self.text.dates, name) is None:
             return None
         times, ahead = moments(texts, self.text.dates, name)
-        place = {word: i for i, word in enumerate(texts)}
-        code_of = np.array([place.get(word, -1) for word in words], np.int32)
-        codes = self.codes(c, hashes, code_of)
         column = np.ma.MaskedArray(times[codes], codes < 0)
         return column if ahead is None else Zoned(column, ahead[codes])
 
@@ -727,7 +802,7 @@ class Files(FileTimes):
     ) -> None:
         import duckdb
 
-        self.text = text or Text()
+        self.text, self.taken = text or Text(), {}
         self.decimal = self.text.decimal
         self.files, self.kind = open_files(paths)
         if self.kind == "csv" and self.text.foreign(self.files):
@@ -776,17 +851,17 @@ class Files(FileTimes):
                         "Every file needs every column that is named.",
                     )
 
-    def labels(self, name: str, fractions: bool = True) -> Coded:
+    def labels(self, name: str, fractions: bool = True, many: bool = False) -> Coded:
         """A column of labels, coded so that no Python object is made per row.
 
         If `fractions` is false, a column of numbers such as 0.5 is refused, also when they are
-        text.
+        text. With `many`, labels may be arrays (`Labels`): no object is made for each of them.
         """
         c, kind = self.place[name], self.types[name]
         if kind in WHOLE_NUMBERS:
-            return self.whole_numbers(c, name)
+            return self.whole_numbers(c, name, many)
         if kind in ("FLOAT", "DOUBLE") and not self._fractions(c):
-            return self.whole_numbers(f"CAST(nullif({c}, 'NaN'::{kind}) AS BIGINT)", name)
+            return self.whole_numbers(f"CAST(nullif({c}, 'NaN'::{kind}) AS BIGINT)", name, many)
         if kind in ("BOOLEAN", "FLOAT", "DOUBLE"):
             return encode(self.fetch(c), name)
         if kind.endswith("]") or kind.startswith(("STRUCT", "MAP", "BLOB")):
@@ -795,22 +870,23 @@ class Files(FileTimes):
                 do="Labels are text, whole numbers, or true and false.",
             )
         text = c if kind == "VARCHAR" else f"CAST({c} AS VARCHAR)"
-        words, hashes = self.distinct(text)
-        present = [word for word in words if word]  # neither missing nor empty
+        codes, words = self.words(text)
         from_text = self.kind == "csv" or name in self.folders  # text that may stand for numbers
         number = kind in ("HUGEINT", "UHUGEINT") or kind.startswith("DECIMAL")
+        if isinstance(words, Labels) and not number:
+            plain = words.tidied() if from_text else words
+            if plain is not None:
+                return sorted_labels(codes, plain, many)
+        words = list(words)
         if number or (from_text and not fractions):
-            refuse_fractions(present, name)
+            refuse_fractions(words, name)
         if from_text:
-            refuse_rounded(present, name)
-        labels: list[Any] = present
+            refuse_rounded(words, name)
+        labels: list[Any] = words
         if from_text or number:
-            tidy = tidy_labels(present)
-            labels = [tidy[word] for word in present]
-        coded = recode(np.arange(len(present)), labels, name)
-        code_of = np.full(len(words), -1, np.int32)
-        code_of[np.fromiter(map(bool, words), bool, len(words))] = coded.codes
-        return Coded(self.codes(text, hashes, code_of), coded.labels)
+            tidy = tidy_labels(words)
+            labels = [tidy[word] for word in words]
+        return recode(codes, labels, name)
 
     def _fractions(self, c: str) -> bool:
         """Whether a column of floats holds one that is no label, or too large to be one."""
@@ -823,6 +899,8 @@ class Files(FileTimes):
         if self.types[name] != "VARCHAR":
             short = self.types[name] == "FLOAT"
             return self.number_or_nan(c if short else f"CAST({c} AS DOUBLE)")[0]
+        if c in self.taken:
+            return self.taken.pop(c)
         values, gone = self.number_or_nan(f"{self.double(c)}")
         if gone > self.one_row(f"SELECT count(*) - count({c}) FROM raw")[0]:
             text, row = self._no_number(c)
@@ -926,18 +1004,36 @@ class Files(FileTimes):
         return np.ma.getdata(values), np.ma.getmaskarray(values)
 
 
+STREAMED = 1 << 23
+"""Bytes from which on a CSV file of plain columns is taken in one pass, without a table."""
+
+
+def _plain(
+    names: Mapping[str, Any], role: Mapping[str, str], cuts: Any, files: Files
+) -> dict[str, str] | None:
+    """What each column holds where all are labels, numbers and steps; else None."""
+    holds = {own.name: own.holds for own in ROLES}
+    kinds = {"labels": "words", "numbers": "numbers", "probabilities": "numbers", "times": "whole"}
+    plain = {
+        name: "numbers" if name in cuts else kinds.get(holds[part], "")
+        for name, part in role.items()
+    }
+    odd = isinstance(names["state"], list) or "%" in files.text.dates or not all(plain.values())
+    return None if odd else plain
+
+
 def read_columns(paths: Any, reading: Reading, progress: Progress | None) -> Columns:
     """The columns of CSV or Parquet files."""
     files = Files(paths, progress, partitions=reading.partitions, text=reading.text)
-    names = choose(reading.columns, list(files.types))
-    role = {name: part for part, v in names.items() for name in (v if isinstance(v, list) else [v])}
+    names = chosen_names(reading, list(files.types))
+    role = roles_of(names)
     further = also_names(reading.also, list(files.types), role, files.about_rows)
     if not further.asked:
         further = files.only_common(further)
     declared = check_declared(reading.categorical or (), names["state"], further.names)
     cuts = checked_bins(reading.action_bins, names["action"])
     files.every_file_has([*role, *further.names])
-    files.load([*role, *further.names])
+    files.load([*role, *further.names], None if further.names else _plain(names, role, cuts, files))
 
     def get(name: str) -> Raw:
         values = column(name)
@@ -957,7 +1053,8 @@ def read_columns(paths: Any, reading: Reading, progress: Progress | None) -> Col
             return files.number(name), None
         if part == "state" and isinstance(names[part], list):
             return files.feature(name, name in declared), None
-        return files.labels(name, fractions=part not in ("state", "action")), None
+        many = part in ("episode", "group")
+        return files.labels(name, fractions=part not in ("state", "action"), many=many), None
 
     with said_if_short(f"reading {files.name}"):
         columns = columns_of(names, get, reading, further, fresh=True, text=files.text)

@@ -19,9 +19,10 @@ from dprl.logs.reading.columns import Coded, Columns, encode, encode_menus, numb
 from dprl.logs.reading.dates import text_times
 from dprl.logs.reading.lake import gathered
 from dprl.logs.reading.options import Reading
+from dprl.logs.reading.sums import costs_of, is_sum, part_columns, summed, weights_of
 from dprl.logs.reading.text import Text, fold
 from dprl.logs.reading.times import Zoned, times
-from dprl.logs.roles import ROLES, further_roles
+from dprl.logs.roles import NAMES, ROLES, further_roles
 
 Raw: TypeAlias = tuple[Any, NDArray[np.bool_] | None]
 
@@ -52,6 +53,30 @@ def choose(
             parts_of = [p for p, v in chosen.items() if name == v or name in v]
             raise LogError(f"column {name!r} is used for {' and '.join(parts_of)}.")
     return chosen
+
+
+def chosen_names(reading: Reading, columns: Sequence[str]) -> dict[str, Any]:
+    """The source's column for every part, with those that sums, costs and guards are made of."""
+    asked, reward = dict(reading.columns), reading.columns.get("reward")
+    parts = None
+    if isinstance(reward, str) and reward not in columns and is_sum(reward):
+        parts = weights_of(asked.pop("reward"))
+    names = choose(asked, columns)
+    taken = {n: k for k, v in names.items() for n in (v if isinstance(v, list) else [v])}
+    if parts is not None:
+        names |= {"reward": reward, "parts": parts}
+    if reading.costs:
+        names["costs"] = costs_of(reading.costs)
+    if reading.guard:
+        names["guard"] = list(dict.fromkeys(reading.guard))
+    for name in part_columns(names):
+        one_column(name, columns, "reward")
+        if name in taken:
+            raise LogError(
+                f"column {name!r} is used for {taken[name]} and for what comes of a decision.",
+                do="An outcome is not known when it is decided: leave it out of the other.",
+            )
+    return names
 
 
 def one_column(name: str, columns: Sequence[str], part: str) -> str:
@@ -150,7 +175,9 @@ def columns_of(
     by_row = {
         role.name: numbers(*_named(get, names[role.name]), copy=not fresh)
         for role in ROLES
-        if role.is_number and role.name in names
+        if role.is_number
+        and role.name in names
+        and not (role.name == "reward" and "parts" in names)
     }
     time, time_missing, offset = None, None, None
     if "time" in names:
@@ -188,15 +215,24 @@ def columns_of(
     further = None
     if also is not None:
         units = [unit.codes for unit in (episode, group) if unit is not None]
-        further = collect(
-            also, get, declared, units, len(by_row["reward"]), Text(dates=written.dates)
-        )
+        further = collect(also, get, declared, units, len(action.codes), Text(dates=written.dates))
         lengths.add(len(further))
     if len(lengths) > 1:
         raise LogError(
             f"the columns have different lengths: {', '.join(map(str, sorted(lengths)))} rows."
         )
     more = {role.name: by_row.pop(role.name) for role in further_roles() if role.name in by_row}
+    reward, parts_of_reward = summed(
+        names,
+        lambda name: numbers(*_named(get, name)),
+        action.labels,
+        action.codes,
+        reading.declared_outcome.falls,
+    )
+    by_row, more = (
+        {**by_row, **({} if reward is None else {"reward": reward})},
+        more | parts_of_reward,
+    )
     own: dict[str, Any] = {**by_row, "more": more}
     return Columns(
         names, episode, action, **own,
@@ -241,9 +277,18 @@ def quoted(word: str, mark: str = '"') -> str:
     return mark + word.replace(mark, mark * 2) + mark
 
 
+def roles_of(names: Mapping[str, Any]) -> dict[str, str]:
+    """Column → its role; what sums, costs and guards are made of is numbers, as rewards are."""
+    own = {
+        k: v for k, v in names.items() if k in NAMES and not (k == "reward" and "parts" in names)
+    }
+    roles = {n: k for k, v in own.items() for n in (v if isinstance(v, list) else [v])}
+    return {**dict.fromkeys(part_columns(names), "reward"), **roles}
+
+
 def _flat(names: Mapping[str, Any]) -> list[str]:
     """The columns that have a role."""
-    return [n for v in names.values() for n in (v if isinstance(v, list) else [v])]
+    return list(roles_of(names))
 
 
 def _objects(series: Any) -> NDArray[Any]:
@@ -289,7 +334,7 @@ def frame_columns(
     """The columns of a pandas, polars, Arrow, DuckDB or other table that narwhals supports."""
     if hasattr(frame, "fetchnumpy") and hasattr(frame, "project"):  # a DuckDB relation
         refuse_twins(frame.columns, "the table")
-        names = choose(reading.columns, frame.columns)
+        names = chosen_names(reading, frame.columns)
         used = _flat(names)
         further = also_names(reading.also, frame.columns, used, lambda: len(frame))
         wanted = [*used, *further.names]
@@ -324,7 +369,7 @@ def frame_columns(
         ) from error
     if isinstance(table, nw.LazyFrame):
         table = table.collect()
-    names = choose(reading.columns, columns)
+    names = chosen_names(reading, columns)
     further = also_names(reading.also, columns, _flat(names), lambda: len(table))
     features = [*(names["state"] if isinstance(names["state"], list) else []), *further.names]
 

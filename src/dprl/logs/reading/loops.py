@@ -1,9 +1,4 @@
-"""Hot loops of reading: labels become codes, and rows are brought into order.
-
-A label of text comes as a number of 64 bits that DuckDB computes from it. Which label has which
-number is known for all labels before the first row, and no two labels have the same number (`place`
-says so otherwise); so the number stands for the label exactly.
-"""
+"""Hot loops of reading: labels become codes, and rows are brought into order."""
 
 from __future__ import annotations
 
@@ -13,72 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.compiled import compiled
-
-FREE = -2
-"""The code of a slot that holds no label."""
-
-
-def slots_for(n: int) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
-    """Empty slots for n labels, a power of two of them: their numbers, and their codes."""
-    size = 1 << max(4, (2 * n).bit_length())
-    return np.zeros(size, np.uint64), np.full(size, FREE, np.int32)
-
-
-@compiled
-def place(
-    numbers: NDArray[np.uint64],
-    codes: NDArray[np.int32],
-    slot_number: NDArray[np.uint64],
-    slot_code: NDArray[np.int32],
-) -> bool:
-    """Put labels into slots; False if two labels have the same number.
-
-    Args:
-        numbers: uint64 (L,), the number of each label.
-        codes: int32 (L,), the code of each label.
-        slot_number: uint64 (S,), written: the number in each slot.
-        slot_code: int32 (S,), written: the code in each slot.
-    """
-    last = np.uint64(len(slot_number) - 1)
-    for i in range(len(numbers)):
-        slot = numbers[i] & last
-        while slot_code[slot] != FREE:
-            if slot_number[slot] == numbers[i]:
-                return False
-            slot = (slot + np.uint64(1)) & last
-        slot_number[slot] = numbers[i]
-        slot_code[slot] = codes[i]
-    return True
-
-
-@compiled
-def find(
-    numbers: NDArray[np.uint64],
-    slot_number: NDArray[np.uint64],
-    slot_code: NDArray[np.int32],
-    codes: NDArray[np.int32],
-) -> int:
-    """Write the code of every row; the result is how many rows have a number of no label.
-
-    Args:
-        numbers: uint64 (n,), the number of each row's label.
-        slot_number: uint64 (S,), as `place` wrote it.
-        slot_code: int32 (S,), as `place` wrote it.
-        codes: int32 (n,), written.
-    """
-    last = np.uint64(len(slot_number) - 1)
-    strange = 0
-    for i in range(len(numbers)):
-        if i > 0 and numbers[i] == numbers[i - 1]:
-            codes[i] = codes[i - 1]
-            continue
-        slot = numbers[i] & last
-        while slot_code[slot] != FREE and slot_number[slot] != numbers[i]:
-            slot = (slot + np.uint64(1)) & last
-        codes[i] = slot_code[slot]
-        if slot_code[slot] == FREE:
-            strange += 1
-    return strange
 
 
 @compiled

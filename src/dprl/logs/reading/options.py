@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dprl.logs.log import Label
     from dprl.logs.outcome import Outcome
     from dprl.logs.reading.text import Text
+    from dprl.logs.survival import Survival
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -95,6 +96,10 @@ class Reading:
             (`log.reward` too); whatever is shown is in the direction and the unit of the table,
             and so are ranges that are given. Default "": higher, which is said; a column whose name
             sounds like a harm (deaths, costs, length of stay) is refused until this is given.
+        called: What people call columns and values, where something is shown: column → its name, or
+            → value → name, as in {"arm": {0: "ZDV alone"}, "cd40": "CD4 count at the start"}; the
+            column of the values has its own name under "". Or words: "arm:0=ZDV alone". Nothing is
+            computed with it, and files for machines hold what the table holds. Default None.
         design: "randomised" where actions were given by lot, as in a trial. Without chances on
             record, the shares of the log (or of each stratum) are the chances. Default "": nothing
             is said.
@@ -110,6 +115,23 @@ class Reading:
             occur.
         reward_range: Smallest and largest possible reward; a reward outside is an error. Default
             None: any finite reward.
+        survival: A time to event in place of a reward: the columns of the time and of the status
+            (1, true or terminal: the event; 0, false or censored: not seen any more; others are
+            named in `events`), and, where it is not 1, the status that is the event:
+            ``("days", "status", "relapse")``. With several rows an episode the time is counted from
+            each decision. Who was censored is completed (`dprl.logs.survival`), never counted as
+            event-free. Default None: the reward is a column.
+        horizon: The time to which a time to event is asked about. Default None: needed with
+            `survival`.
+        guard: Columns of harms, such as bleeding, of which less is better: what a change does to
+            each is told beside what it gains, and `dprl.study` issues none that may do harm there.
+            Default None: none.
+        costs: What actions cost, in the unit of the outcome: action → cost (others cost nothing),
+            words such as "drug=12.5", or a column. The reward is less by it (more, where less is
+            better). Default None: nothing.
+        target: What is asked of a time to event: "event-free" at the horizon (of any event), "time"
+            without event until then, or "risk" of the event by then, others competing. Default "":
+            "event-free".
     """
 
     columns: Mapping[str, Any]
@@ -197,6 +219,13 @@ class Reading:
         "Everything that is shown is in the direction of the table. A policy keeps it.",
         kept=True,
     )
+    called: Any = _option(
+        None,
+        "words",
+        "What people call a column, 'cd40=CD4 count at the start', or a value, 'arm:0=ZDV alone'; "
+        "repeat it. Only what is shown; [labels] of dprl.toml says it too. A policy keeps it.",
+        kept=True,
+    )
     design: str = _option(
         "",
         "word",
@@ -219,6 +248,40 @@ class Reading:
     states: Sequence[Label] | None = None
     actions: Sequence[Label] | None = None
     reward_range: tuple[float, float] | None = None
+    survival: Any = _option(
+        None,
+        "word",
+        "A time to event in place of a reward: the columns of the time and of the status, "
+        "days,status (1 is the event, 0 censored; others are --events), or days,status,relapse "
+        "where the event is called so. A policy keeps it.",
+        kept=True,
+    )
+    horizon: Any = _option(
+        None, "word", "The time to which a time to event is asked about. A policy keeps it.",
+        kept=True,
+    )  # fmt: skip
+    target: str = _option(
+        "",
+        "word",
+        "What is asked of a time to event: event-free at the horizon (default), time without "
+        "event until then, or risk of the event by then. A policy keeps it.",
+        kept=True,
+    )
+
+    guard: Sequence[str] | None = _option(
+        None,
+        "words",
+        "Column of a harm, of which less is better: what a change does to it is told, and a study "
+        "issues none that may do harm there; repeat it for several. A policy keeps it.",
+        kept=True,
+    )
+    costs: Any = _option(
+        None,
+        "words",
+        "What an action costs in the unit of the outcome, drug=12.5, or the column that holds it; "
+        "repeat it for several actions. A policy keeps it.",
+        kept=True,
+    )
 
     def __post_init__(self) -> None:
         from dprl.logs.checking.rows import check_events  # the command line has these fields too,
@@ -229,8 +292,41 @@ class Reading:
         object.__setattr__(self, "events", check_events(self.events))
         if isinstance(self.missing, str):
             missing_words(self.missing, {})  # refused before a file is opened
-        refuse_harm(self.declared_outcome, self.columns.get("reward"))
+        self._check_reward()
+        reward = str(self.columns.get("reward"))
+        if not re.search(r"[*+(]| - ", reward):  # the signs of a sum say what is a harm
+            refuse_harm(self.declared_outcome, self.columns.get("reward"))
         _ = self.text, self.window, self.declared_design
+
+    def _check_reward(self) -> None:
+        """Put a time and its status where a reward and an ending stand; refuse both, or neither."""
+        from dprl._core.words import option, worded
+        from dprl.errors import ParameterError
+
+        asked = self.time_to_event
+        if asked is None:
+            if self.columns.get("reward", "") is None:
+                raise ParameterError(
+                    worded("{reward} is missing: what came of each decision.",
+                           reward=option("reward")),
+                    do=worded("Name its column, or those of a time and a status ({survival}).",
+                              survival=option("survival", "days,status")),
+                    argument="reward",
+                )  # fmt: skip
+            return
+        own = {"reward": asked.duration, "ended": asked.status}
+        beside = {"follow_up": self.follow_up, "reward_range": self.reward_range}
+        beside |= {k: self.columns.get(k) for k in own if self.columns.get(k) != own[k]}
+        for name, value in beside.items():
+            if value is not None:
+                raise ParameterError(
+                    worded("{named} and a time to event exclude each other.",
+                           named=option(name, value)),
+                    do=worded("The time, its status and {horizon} say all there is: leave it out.",
+                              horizon=option("horizon")),
+                    argument=name,
+                )  # fmt: skip
+        object.__setattr__(self, "columns", {**self.columns, **own})
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Reading:
@@ -243,7 +339,17 @@ class Reading:
         """What the rewards are, and which way is better."""
         from dprl.logs.outcome import Outcome
 
-        return Outcome(self.outcome or "", self.unit or "", cast("Any", self.better or ""))
+        said = Outcome(self.outcome or "", self.unit or "", cast("Any", self.better or ""))
+        return said if self.time_to_event is None else self.time_to_event.outcome(said)
+
+    @functools.cached_property
+    def time_to_event(self) -> Survival | None:
+        """The time to event that stands in place of a reward; None without one."""
+        if not (self.survival or self.horizon or self.target):
+            return None
+        from dprl.logs.survival import Survival
+
+        return Survival.declared(self.survival, self.horizon, self.target)
 
     @functools.cached_property
     def declared_design(self) -> Design:
@@ -274,11 +380,14 @@ class Reading:
 
     def named(self, names: Mapping[str, Any]) -> dict[str, Any]:
         """The names of a log's columns, with what else was declared that later logs need."""
+        from dprl.logs.called import KEY, called_of
         from dprl.logs.encoding.gaps import missing_words
 
         words = missing_words(self.missing, names)
         named: dict[str, Any] = {"events": list(self.events)} if self.events else {}
         named |= self.declared_outcome.declared
+        named |= {KEY: said} if (said := called_of(self.called)) else {}
+        named |= {} if self.time_to_event is None else self.time_to_event.kept
         return {**names, **named, **({"missing": words} if words else {})}
 
 

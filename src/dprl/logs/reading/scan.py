@@ -34,7 +34,7 @@ from dprl.logs.checking.rows import NO_ROWS, RowFindings, rows_after_end, with_z
 from dprl.logs.checking.whole_log import log_findings
 from dprl.logs.encoding.gaps import GONE, Missing, label_taken, refuse_medians, whole_numbers
 from dprl.logs.follow_up import Lost, follow, lost_by, lost_finding
-from dprl.logs.log import Label
+from dprl.logs.log import WHOLE_NUMBER, Label
 from dprl.logs.reading.assemble import (
     announce,
     declared_columns,
@@ -421,16 +421,25 @@ class Table:
         return codes
 
     def twins(self, role: str) -> list[str]:
-        """The labels of a large column of text that have the same normal form as another."""
+        """The labels of a large column of text that are another in Unicode, or the same number."""
         word, scan = sql_name(role), self.select()
-        odd = f"SELECT 1 FROM ({scan}) WHERE strlen({word}) <> length({word}) LIMIT 1"
-        if self.one(odd) is None:
-            return []
-        rows = self.all(
-            f"SELECT list(DISTINCT v) FROM (SELECT {word} AS v FROM ({scan})) "
-            "GROUP BY nfc_normalize(v) HAVING count(DISTINCT v) > 1"
-        )
-        return sorted(label for row in rows for label in row[0])
+        found: set[str] = set()
+        for odd, form in (
+            ("strlen(v) <> length(v)", "nfc_normalize(v)"),
+            (
+                "NOT regexp_full_match(v, '-?[1-9][0-9]*|0')"
+                f" AND regexp_full_match(v, '{WHOLE_NUMBER.pattern}')",
+                f"try_cast(regexp_extract(v, '{WHOLE_NUMBER.pattern}', 1) AS HUGEINT)",
+            ),
+        ):
+            rows = f"FROM (SELECT {word} AS v FROM ({scan}))"
+            if self.one(f"SELECT 1 {rows} WHERE {odd} LIMIT 1") is not None:
+                several = self.all(
+                    f"SELECT list(DISTINCT v) {rows} WHERE {form} IS NOT NULL "
+                    f"GROUP BY {form} HAVING count(DISTINCT v) > 1"
+                )
+                found.update(label for row in several for label in row[0])
+        return sorted(found)
 
     def usual_reward(self) -> float:
         """The reward that half of the rows or more have, 0 for a missing one; 0 for no such."""
@@ -884,7 +893,8 @@ PER_ROW = 500
 """Bytes of the memory limit for each row of a part: a row takes far less, but is not alone."""
 IN_MEMORY = (
     "also", "categorical", "action_bins", "decimal", "encoding", "dates", "labels",
-    "design", "versus", "chances", "strata",
+    "design", "versus", "chances", "strata", "survival", "horizon", "target",
+    "guard", "costs",
 )  # fmt: skip
 """Options of reading that a log in parts does not have."""
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -932,6 +942,7 @@ def scan(  # noqa: D417  (see `documented`)
     outcome: str = "",
     unit: str = "",
     better: str = "",
+    called: Any = None,
     memory: str | float | None = None,
     rows: int | None = None,
     folder: str | os.PathLike[str] | None = None,

@@ -231,6 +231,11 @@ class Writer:
             number = self.n_episodes + np.arange(len(lengths))
         else:
             number = np.asarray(group, np.int64)
+            if number.max(initial=0) >= 2**31:
+                raise LogError(
+                    "a stored log can have fewer than 2^31 groups that are named in a column.",
+                    do="Leave the group column out where every episode is a group of its own.",
+                )
             self.put("group_code", number, "i4")
         self._divide(lengths, number)
         cut = log.cut_episodes
@@ -326,7 +331,7 @@ def digest_of(written: Writer) -> str:
     else:
         total.update(str((E,)).encode())
         for first, last in _pieces(E):
-            total.update(np.arange(first, last, dtype=np.int32).data)
+            total.update(np.arange(first, last, dtype="i4" if E < 2**31 else "i8").data)
     table, names = _table(written.ended[EVENT:] > 0, own.events)
     words("ended", names)
     ends_table = np.concatenate((np.arange(EVENT), table + EVENT)).astype(np.uint8)

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -150,19 +150,24 @@ class TableFile(Files):
         return column.values if isinstance(column, Days) else np.asarray(column, np.float64)
 
     def write_with(
-        self, name: str, words: list[str], path: Path, kind: str, guard: bool = False
-    ) -> None:
+        self, name: str, words: list[str], path: Path, kind: str, guard: bool = False,
+        called: list[str] | None = None,
+    ) -> None:  # fmt: skip
         """Write every column unchanged, and one more column called `name`.
 
+        Where they are `called` something else, that is beside them in a column "`name`_called".
         With `guard`, text in a CSV file that a spreadsheet would take for a formula gets a ' before
         it; numbers stay as they are.
         """
-        answers = np.empty(len(words), object)
-        answers[:] = words
         guard = guard and kind == ".csv"
-        new = _no_formula("v") if guard else "v"
-        title = no_formula(name) if guard else name
-        self._write(answers, f", {new} AS {quoted(title)}", "", path, kind, guard)
+        more, beside = "", {}
+        for own, title, texts in (("v", name, words), ("w", f"{name}_called", called)):
+            if texts is not None:
+                beside[own] = np.empty(len(texts), object)
+                beside[own][:] = texts
+                new = _no_formula(own) if guard else own
+                more += f", {new} AS {quoted(no_formula(title) if guard else title)}"
+        self._write(beside, more, "", path, kind, guard)
 
     def write_rows(self, chosen: NDArray[np.bool_], path: Path, kind: str) -> None:
         """Write the rows where `chosen` (N,) is true, every column unchanged.
@@ -171,14 +176,20 @@ class TableFile(Files):
         """
         encoding = self.encoding if kind == ".csv" else "utf-8"
         with written_in(encoding, path, self.room) as plain:
-            self._write(chosen, "", "WHERE v", plain, kind)
+            self._write({"v": chosen}, "", "WHERE v", plain, kind)
 
     def _write(
-        self, v: NDArray[Any], more: str, where: str, path: Path, kind: str, guard: bool = False
+        self,
+        beside: Mapping[str, NDArray[Any]],
+        more: str,
+        where: str,
+        path: Path,
+        kind: str,
+        guard: bool = False,
     ) -> None:
         if kind not in (".csv", ".parquet"):
             raise LogError(f"{kind!r} is not a kind of table to write.", do="Use .csv or .parquet.")
-        self.con.register("beside", {"v": v})
+        self.con.register("beside", dict(beside))
         columns = ", ".join(
             f"{_no_formula(c)} AS {quoted(no_formula(n))}" if guard else f"{c} AS {quoted(n)}"
             for n, c in self.written.items()

@@ -95,9 +95,7 @@ def _fold(encoding: Encoding | None) -> str:
 
 def _accepted(condition: Condition, labels: Sequence[str]) -> list[str]:
     """The labels of a category that satisfy a condition."""
-    good = list(labels)
-    if condition.kind != "known":
-        good = [x for x in labels if (x in condition.labels) == (condition.kind == "in")]
+    good = condition.accepted(labels)
     if labels != TRUTH:
         return good
     return [word for word, code in TRUTH_WORDS.items() if TRUTH[int(code)] in good]

@@ -406,43 +406,6 @@ class RulePolicy(Stored):
         answers = self._answers
         return answers[rule[0]] if single else [answers[r] for r in rule.tolist()]
 
-    def probabilities(
-        self, states: Any, *, behavior: NDArray[np.float64] | None = None
-    ) -> NDArray[np.float64]:
-        """The probability π(a|s): 1 at the chosen action, the behaviour's where it defers.
-
-        Args:
-            states: (k, d) values in the order and the units of `feature_names`, or a table with
-                these columns; or one state, as a sequence of d values or a mapping from name to
-                value. A category is a label, all else numbers; what is missing is NaN or None.
-            behavior: float64 (k, A), the probabilities of usual practice at these states, used
-                where the policy defers. Default None: NaN where no rule holds; the share of groups
-                where a rule holds that may not speak.
-
-        Returns:
-            float64 (k, A), the probability of each action in the order of `actions`.
-
-        Raises:
-            ParameterError: The states have another number of features.
-            PolicyError: A feature is not named, a state is not numbers, or `behavior` has another
-                shape.
-
-        Example:
-            >>> import dprl
-            >>> policy = dprl.RulePolicy(
-            ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
-            ...     feature_names=("pressure",),
-            ...     rules=({
-            ...         "conditions": [{"feature": "pressure", "kind": "at most", "value": 62.0}],
-            ...         "suggested": "fluids",
-            ...         "facts": {"share_usual": [["wait", 0.7], ["fluids", 0.3]], "groups": 90},
-            ...     },),
-            ... )
-            >>> policy.probabilities([[60.0]]).tolist()
-            [[1.0, 0.0]]
-        """
-        return self.at(states).probabilities(behavior=behavior)
-
     def explain(self, state: Any, *, cases: bool = False) -> Explanation:
         """Why the policy answers as it does at one state.
 

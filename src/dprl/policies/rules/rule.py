@@ -172,15 +172,13 @@ def evidence_words(facts: Mapping[str, Any], unit: str) -> list[str]:
     )
     if groups is not None:
         did = "" if took is None else say(", {n:,} of which took it", n=took)
+        who = {"groups": groups, "unit": word(unit), "did": did}
         parts.append(
-            say(
-                "{groups:,} {unit} of the half that certified came here{did}",
-                groups=groups,
-                unit=word(unit),
-                did=did,
-            )
+            say("{groups:,} {unit} came here{did}", **who)
+            if not proposed  # all of them certified it
+            else say("{groups:,} {unit} of the half that certified came here{did}", **who)
         )
-    if proposed is not None:
+    if proposed:
         parts.append(f"{proposed:,} {unit} of the half that proposed came here")
     raises, lowers = facts.get("raises"), facts.get("lowers")
     if raises is not None and lowers is not None:
@@ -420,13 +418,31 @@ class Condition:
             return np.isnan(column)
         measured = np.isfinite(column)
         if levels is not None and self.kind in WITH_LABELS:
-            wanted = np.array([(x in self.labels) == (self.kind == "in") for x in levels], bool)
+            good = self.accepted(levels)
+            wanted = np.array([label in good for label in levels], bool)
             inside = np.zeros(len(column), bool)
             inside[measured] = wanted[column[measured].astype(np.int64)]
             return inside
         if self.kind == "at most":
             return np.asarray(measured & (column <= self.value))
         return np.asarray(measured & (column > self.value)) if self.kind == "above" else measured
+
+    def accepted(self, levels: Iterable[str]) -> list[str]:
+        """The labels of a category that satisfy it, as long as it does not ask for a missing one.
+
+        Args:
+            levels: The labels of the category.
+
+        Returns:
+            Those of them that do, in their order.
+
+        Example:
+            >>> Condition("ward", "not in", labels=("ICU",)).accepted(["ICU", "HDU"])
+            ['HDU']
+        """
+        if self.kind not in WITH_LABELS:
+            return list(levels)
+        return [label for label in levels if (label in self.labels) == (self.kind == "in")]
 
     def to_dict(self) -> dict[str, Any]:
         """The condition as a policy file keeps it.
@@ -1005,19 +1021,11 @@ def follows(condition: Condition, asked: Sequence[Condition], levels: Sequence[s
     if condition.kind == "known" or not own:
         return bool(own)
     if condition.kind in WITH_LABELS:
-        every = set(levels or ())
-        left = set(every)
+        left = levels or ()
         for c in own:
-            left &= _accepted(c, every)
-        return left <= _accepted(condition, every)
+            left = c.accepted(left)
+        return set(left) <= set(condition.accepted(left))
     ends = [c.value for c in own if c.kind == condition.kind]
     if condition.kind == "at most":
         return any(end <= condition.value for end in ends)
     return any(end >= condition.value for end in ends)
-
-
-def _accepted(condition: Condition, every: set[str]) -> set[str]:
-    """The labels of a category that satisfy a condition."""
-    if condition.kind == "in":
-        return every & set(condition.labels)
-    return every - set(condition.labels) if condition.kind == "not in" else every

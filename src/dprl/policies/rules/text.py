@@ -12,7 +12,7 @@ import numpy as np
 from dprl._core.arrays import DIVIDED, Bools, is_divided
 from dprl._core.inference import gamma_words
 from dprl._core.table import Table, many
-from dprl._core.words import joined, say, sentences, word
+from dprl._core.words import Said, joined, say, sentences, word
 from dprl.errors import DprlError
 from dprl.logs.log import Label
 from dprl.policies.certificate import AVOIDING, down
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 NOTE = say(
     "Rules are asked in this order, and the first that holds speaks. advantage: what the "
     "suggestion brought\nover doing otherwise where the rule holds; low and high hold for all "
-    "rules at once (large-sample),\nexcept for rules narrowed after looking. groups came there in "
-    "the half that certified, groups_proposed\nin the half that proposed. gamma_star (Γ*): up to "
-    "this factor an unrecorded cause may move the odds\nof the suggestion, the features being "
-    "equal, and the rule stays certified."
+    "rules at once (large-sample),\nexcept for rules narrowed after looking. groups came there "
+    "among those that certified, groups_proposed\nin the half that proposed, if one did. "
+    "gamma_star (Γ*): up to this factor an unrecorded cause may move the odds\nof the "
+    "suggestion, the features being equal, and the rule stays certified."
 )
 GATED = {
     "proved": (
@@ -135,7 +135,8 @@ def rule_parts(policy: RulePolicy, r: int) -> tuple[str, str]:
         done = say("usually {usual}, {share:.0f} %", usual=usual, share=100 * share)
     tail = (" (", done, ")") if done else ()
     late = (say(" [narrowed after looking]"),) if rule.narrowed else ()
-    return joined("", (r + 1, ". ", head)), joined("", (rule.says, *tail, *late))
+    says = Said("{action}", "", {"action": rule.says})
+    return joined("", (r + 1, ". ", head)), joined("", (says, *tail, *late))
 
 
 def rule_sentence(policy: RulePolicy, r: int) -> str:
@@ -143,7 +144,8 @@ def rule_sentence(policy: RulePolicy, r: int) -> str:
     rule = policy.rules[r]
     brought = "" if rule.silent else _brought(policy, rule)
     said = joined(": ", rule_parts(policy, r))
-    return joined("", (said, "; ", brought, ".") if brought else (said, "."))
+    said = joined("", (said, "; ", brought, ".") if brought else (said, "."))
+    return str(policy.terms.called.said(said)) if policy.terms.called else said
 
 
 def _brought(policy: RulePolicy, rule: Rule) -> str:
@@ -180,7 +182,11 @@ def one_decision(policy: RulePolicy) -> bool:
 def record(policy: RulePolicy, rule: Rule) -> str:
     """What is on record about a rule, in words; '' if nothing is."""
     usual, share = usual_first(rule.facts)
-    facts = [] if share is None else [f"usually done there is {usual} ({100 * share:.0f} %)"]
+    facts = []
+    if share is not None:
+        facts = [
+            say("usually done there is {usual} ({share:.0f} %)", usual=usual, share=100 * share)
+        ]
     if split_of(rule.facts):
         facts = [split_of(rule.facts)]
     facts += evidence_words(shown(policy, rule), policy.terms.counted)
@@ -208,6 +214,7 @@ def explanation(policy: RulePolicy, r: int, state: Label, excepted: int = -1) ->
             **counted,
             "verdict": [_verdict(rule, action) for action, _ in shares],
         },
+        called=policy.terms.called,
         caption="What is done where the rule holds"
         if split_of(rule.facts)
         else "What is usually done where the rule holds",
@@ -227,10 +234,10 @@ def explanation(policy: RulePolicy, r: int, state: Label, excepted: int = -1) ->
 def _reason(policy: RulePolicy, r: int) -> str:
     """Why the policy answers as it does where rule number r is the first that holds."""
     rule = policy.rules[r]
-    words = f"Rule {r + 1}: {where(policy, r)}."
+    words = joined("", (f"Rule {r + 1}: ", where(policy, r), "."))
     if rule.silent:
         words += " Its suggestion is not among those that were approved."
-    tail = record(policy, rule)
+    tail = policy.terms.called.said(record(policy, rule))
     return joined("", (words, " ", tail[0].upper(), tail[1:], ".")) if tail else words
 
 
@@ -281,6 +288,7 @@ def rule_table(policy: RulePolicy, which: Bools, what: str) -> Table:
         note=NOTE + more[1] if rows else "",
         identifiers=frozenset({"rule", "where", "usual", "suggested", "imbalance_of"}),
         first=("rule", "where", "suggested", "usual", "advantage", "low", "high", "groups"),
+        called=policy.terms.called,
         in_short="advantage: over doing otherwise where the rule holds; low and high hold for all "
         "rules at once (large-sample).",
     )
@@ -318,6 +326,7 @@ def worth(policy: RulePolicy) -> Table:
             "log."
         ),
         identifiers=frozenset({"rule", "where", "suggested"}),
+        called=policy.terms.called,
     )
     return policy.terms.measured.table(table, ("per change", "brings in all"))
 
@@ -613,7 +622,7 @@ def _exception(policy: RulePolicy) -> str:
     which = joined(say(" and "), [", ".join(map(str, numbers[:-1])), str(numbers[-1])][one:])
     return (
         sentences(
-            say("Rule {n} was narrowed after looking at the half that certifies.", n=which),
+            say("Rule {n} was narrowed after looking at the groups that certify.", n=which),
             say(
                 "Its numbers are of the narrower region alone, not adjusted for the choice: no "
                 "statement about all rules at once covers it."
@@ -622,7 +631,7 @@ def _exception(policy: RulePolicy) -> str:
         if one
         else sentences(
             say(
-                "Rules {which} were narrowed after looking at the half that certifies.", which=which
+                "Rules {which} were narrowed after looking at the groups that certify.", which=which
             ),
             say(
                 "Their numbers are of the narrower region alone, not adjusted for the choice: no "
@@ -784,6 +793,7 @@ def not_issued(policy: RulePolicy) -> Table:
         caption=CAPTION,
         note=REJECTED_NOTE,
         identifiers=frozenset({"where", "suggested", "why"}),
+        called=policy.terms.called,
     )
     return policy.terms.measured.table(table)
 

@@ -153,7 +153,7 @@ def picture_of(policy: RulePolicy, t: Words | None = None, numbers: bool = True)
 
 
 def _asked(policy: RulePolicy, question: Condition, t: Words) -> str:
-    return f"{t.part(question.words)}?"
+    return f"{t.part(policy.terms.called.said(question.words))}?"
 
 
 def _leaf(
@@ -166,7 +166,9 @@ def _leaf(
             t.plain("DEFER") if rule is None else t.plain("{n}. DEFER (not approved)", n=str(r + 1))
         )
         return {"lines": _wrapped(words), "words": words, "colour": -1}
-    words = t.plain("{n}. {suggested}", n=str(r + 1), suggested=str(rule.suggested))
+    words = t.plain(
+        "{n}. {suggested}", n=str(r + 1), suggested=str(policy.terms.called.act(rule.suggested))
+    )
     lines = _wrapped(words, LINES - 1)
     facts = shown(policy, rule)
     advantage, low, high = (facts.get(name) for name in ("advantage", "low", "high"))

@@ -1,0 +1,86 @@
+"""A time to event on the command line: from a table to a check, a policy and its evaluation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+TOML = """
+[log]
+files = ["trial.csv"]
+episode = "id"
+state = ["age", "sex"]
+action = "arm"
+also = []
+
+[survival]
+time = "days"
+status = "cens"
+horizon = 730
+target = "event-free"
+"""
+
+
+@pytest.fixture
+def trial(tmp_path):
+    """Four arms, of which one is worse than all others at two years."""
+    rng, n = np.random.default_rng(0), 800
+    arm = rng.integers(0, 4, n)
+    T = rng.exponential(730 / -np.log(np.array([0.6, 0.86, 0.86, 0.87])[arm]))
+    C = rng.uniform(300, 1500, n)
+    table = pd.DataFrame(
+        {"id": range(n), "age": rng.integers(20, 80, n), "sex": rng.choice(["f", "m"], n),
+         "arm": np.array(["old", "new", "both", "other"])[arm],
+         "days": np.minimum(T, C).round(), "cens": (T <= C).astype(int)}
+    )  # fmt: skip
+    table.to_csv(tmp_path / "trial.csv", index=False)
+    table.assign(id=table["id"] + n)[::2].to_csv(tmp_path / "later.csv", index=False)
+    return tmp_path
+
+
+WORDS = ("--survival", "days,cens", "--horizon", "730")
+LOG = ("trial.csv", "--episode", "id", "--state", "age", "--state", "sex", "--action", "arm")
+
+
+def test_check_says_who_was_censored_by_arm(run, trial):
+    code, out, _ = run("check", *LOG, *WORDS, "--details")
+    assert code == 0
+    assert "censored before 730 days: both " in out
+    assert "event-free at 730 days by Kaplan-Meier" in out
+
+
+def test_a_reward_is_needed_where_no_time_is_named(run, trial):
+    code, _, err = run("check", *LOG)
+    assert code != 0
+    assert "--reward is missing" in err
+    assert "--survival" in err
+    code, _, err = run("check", *LOG, "--reward", "days", "--ended", "cens", "--follow-up", "1")
+    assert code != 0
+    assert "--survival" in err
+
+
+def test_from_the_settings_to_a_policy_and_its_evaluation(run, trial):
+    (trial / "dprl.toml").write_text(TOML)
+    code, _, err = run("fit", "--learner", "rules", "--gamma", "1", "--out", "p.dprl")
+    assert code == 0, err
+    code, out, err = run("evaluate", "p.dprl", "later.csv", "--draws", "100", "--details")
+    assert code == 0, err
+    assert "outcomes were not seen" in out
+    (trial / "dprl.toml").write_text(TOML + "unit = 3\n")
+    code, _, err = run("fit")
+    assert code != 0
+    assert "survival.unit" in err
+
+
+@pytest.mark.slow
+def test_a_study_says_which_arm_not_to_give(run, trial):
+    code, out, err = run(
+        "study", "trial.csv", "--out", "s", *WORDS, "--design", "randomised", "--draws", "100"
+    )
+    assert code == 0, err
+    assert "not old" in out.lower()
+    assert "censored before 730 days" in err
+    settings = (trial / "s" / "dprl.toml").read_text()
+    assert 'survival = "days,cens"' in settings
+    assert "reward" not in settings

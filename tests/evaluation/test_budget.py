@@ -1,0 +1,72 @@
+"""A budget pays for changes in the order of what they bring per amount, and says the last price."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dprl
+from dprl.errors import LogError, ParameterError, PolicyError
+from dprl.evaluation import budget
+
+GAINS = {"a": 0.4, "b": 0.2, "c": 0.1, "d": -0.1}
+COLUMNS = {"episode": "id", "state": "s", "action": "do"}
+
+
+def made(n=3000, seed=0, sign=1):
+    rng = np.random.default_rng(seed)
+    s, call = rng.choice(list(GAINS), n), rng.random(n) < 0.3
+    sold = rng.random(n) < 0.4 + sign * np.array([GAINS[k] for k in s]) * call
+    return pd.DataFrame(
+        {"id": np.arange(n) + seed * n, "s": s, "do": np.where(call, "call", "wait"),
+         "sold": sold.astype(float)}
+    )  # fmt: skip
+
+
+def learned(sign=1, **options):
+    train, test = (
+        dprl.from_frame(made(seed=k, sign=sign), reward="sold", **COLUMNS, **options)
+        for k in (0, 1)
+    )
+    return dprl.DPRLDiscrete(n_min=50, gamma=1.0).fit(train), test
+
+
+def test_the_best_come_first_and_the_next_has_the_price():
+    policy, test = learned()
+    paid = budget(policy, test, most=0.5, costs={"call": 1}, draws=50)
+    rows = {row["where"]: row for row in paid.rows}
+    assert [row["where"] for row in paid.rows] == ["d", "a", "b", "c"]  # to wait saves
+    assert [row["kept"] for row in paid.rows] == [True, True, False, False]
+    assert rows["a"]["gain"] == pytest.approx(0.25 * 0.7 * 0.4, abs=0.02)
+    assert rows["a"]["spent"] == pytest.approx(0.25 * 0.7, abs=0.02)
+    assert paid.price == pytest.approx(0.2, abs=0.1)
+    assert paid.spent <= 0.5
+    assert paid.spent == pytest.approx(paid.rows[1]["total"], abs=0.01)
+    said = {str(s): str(paid.policy.act([s])[0]) for s in "abcd"}
+    assert said == {"a": "call", "b": "DEFER", "c": "DEFER", "d": "wait"}
+    every = budget(policy, test, most=1, costs=["call=1"], draws=50)
+    assert every.price is None
+    assert all(row["kept"] for row in every.rows)
+    assert "larger budget brings nothing" in every.lines()[-1]
+
+
+def test_where_less_is_better_the_best_still_come_first():
+    policy, test = learned(sign=-1, better="lower")
+    paid = budget(policy, test, most=0.5, costs={"call": 1}, draws=50)
+    assert [row["where"] for row in paid.rows] == ["d", "a", "b", "c"]
+    assert paid.rows[1]["gain"] < 0
+    assert paid.gain[0] < 0
+
+
+def test_what_cannot_be_paid_or_meant_is_refused():
+    policy, test = learned()
+    with pytest.raises(ParameterError, match="nothing that saves brings it down"):
+        budget(policy, test, most=0.1, costs={"call": 1}, draws=50)
+    with pytest.raises(LogError, match="no action is called so"):
+        budget(policy, test, most=0.5, costs={"phone": 1}, draws=50)
+    with pytest.raises(ParameterError, match="what each action spends"):
+        budget(policy, test, most=0.5, costs=None)
+    with pytest.raises(PolicyError, match="one by one"):
+        budget(dprl.CallablePolicy(lambda s: ["wait"] * len(s), actions=["wait"], trained_on=[]),
+               test, most=0.5, costs={"call": 1}, draws=50)  # fmt: skip

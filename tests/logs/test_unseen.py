@@ -1,0 +1,79 @@
+"""Rewards that nobody measured are completed by weights; which, by arm, is said."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dprl
+from dprl.errors import LogError, ParameterError
+
+COLUMNS = {"episode": "id", "state": ["x"], "action": "arm", "reward": "score", "also": ()}
+
+
+def made(n=1500, seed=0):
+    """Who is ill is measured less often, and with arm b less often still; ill are worse off."""
+    rng = np.random.default_rng(seed)
+    x, arm = rng.normal(size=n), rng.integers(0, 2, n)
+    score = 10 + 3 * x + arm * (x > 0) + rng.normal(size=n)
+    seen = rng.random(n) < 1 / (1 + np.exp(-(0.5 + x - 0.8 * arm)))
+    return pd.DataFrame(
+        {"id": range(n), "x": x, "arm": np.array(["a", "b"])[arm], "full": score,
+         "score": np.where(seen, score, np.nan)}
+    )  # fmt: skip
+
+
+def test_means_are_those_of_all_and_not_of_who_was_measured():
+    apart = {"weights": [], "complete": []}
+    for seed in range(3):
+        frame = made(seed=seed)
+        log = dprl.from_frame(frame, missing={"score": "weights"}, **COLUMNS)
+        for row, arm in enumerate(("a", "b")):
+            own = frame[frame["arm"] == arm]
+            apart["weights"].append(log.reward[log.action == row].mean() - own["full"].mean())
+            apart["complete"].append(own["score"].mean() - own["full"].mean())
+    assert np.abs(np.mean(apart["weights"])) < 0.1
+    assert np.mean(apart["complete"]) > 0.7
+
+
+def test_it_is_said_by_arm_with_the_balance_and_nothing_is_proved():
+    frame = made()
+    found = dprl.check(frame, missing={"score": "weights"}, **COLUMNS)
+    (words,) = [f for f in found.findings if f.rule == "unmeasured"]
+    gone = frame["score"].isna()
+    for arm in ("a", "b"):
+        own = frame["arm"] == arm
+        assert f"{arm} {(gone & own).sum()} of {own.sum()}" in words.what
+    facts = found.log.columns["unseen"]
+    assert facts["column"] == "x"
+    assert abs(facts["after"]) < 0.1 < facts["before"]
+    with pytest.raises(LogError, match="nothing can be proved"):
+        dprl.gate(dprl.Rules(gamma=1.0), found.log, delta=0.1, value_range=(0, 20), seed=0)
+
+
+def test_without_the_word_a_missing_outcome_is_refused_and_all_or_none_as_ever():
+    frame = made(100)
+    with pytest.raises(LogError, match="'score' is missing"):
+        dprl.from_frame(frame, **COLUMNS)
+    whole = frame.assign(score=frame["full"])
+    log = dprl.from_frame(whole, missing={"score": "weights"}, **COLUMNS)
+    assert np.array_equal(log.reward, whole["full"])
+    assert "unseen" not in log.columns
+    with pytest.raises(LogError, match="missing on every row"):
+        dprl.from_frame(frame.assign(score=np.nan), missing={"score": "weights"}, **COLUMNS)
+    with pytest.raises(ParameterError, match="only a missing reward can be weighted for"):
+        dprl.from_frame(frame, missing={"x": "weights"}, **COLUMNS)
+
+
+def test_on_several_rows_the_outcome_of_last_rows_is_completed():
+    frame = made(200)
+    first = frame.assign(k=0, score=np.nan)
+    log = dprl.from_frame(
+        pd.concat([first, frame.assign(k=1)]), missing={"score": "weights"}, time="k", **COLUMNS
+    )
+    last = log.starts[1:] - 1
+    before = np.ones(log.n_steps, bool)
+    before[last] = False
+    assert not log.reward[before].any()
+    assert log.columns["unseen"]["rows"] == int(frame["score"].isna().sum())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -182,3 +183,62 @@ def test_magic_lies_among_the_lengths_that_it_weighs():
     # where model and weights agree step by step, every length says the same, and so does MAGIC
     exact = importance_weights(starts, group, 0 * reward, 0.9, ratio, acts, 0 * Q, 0 * V)
     assert ASKED["MAGIC"].alone(exact).mean() == 0
+
+
+def slow_mis(starts, state, reward, ratio, gamma):
+    """By the distribution of states at every step, (T, S), as the paper has it."""
+    lengths = np.diff(starts)
+    E, T, S = len(lengths), int(lengths.max()), int(state.max()) + 1
+    d = np.bincount(state[starts[:-1]], minlength=S) / E
+    total = 0.0
+    for t in range(T):
+        following = np.zeros(S)
+        for s in range(S):
+            here = [starts[e] + t for e in range(E) if lengths[e] > t and state[starts[e] + t] == s]
+            if not here:
+                continue
+            total += gamma**t * d[s] * np.mean([ratio[i] * reward[i] for i in here])
+            for i in here:
+                if i + 1 not in starts:
+                    following[state[i + 1]] += d[s] * ratio[i] / len(here)
+        d = following
+    return total
+
+
+def test_mis_is_its_definition():
+    from dprl.evaluation.estimators import ASKED, importance_weights
+
+    rng = np.random.default_rng(3)
+    lengths = rng.integers(1, 6, 60)
+    starts = np.concatenate(([0], np.cumsum(lengths)))
+    N = starts[-1]
+    state, reward = rng.integers(0, 4, N).astype(np.int32), rng.random(N)
+    acts, ratio, zero = np.ones(N, bool), rng.choice([0.5, 1.5], N), np.zeros(N)
+    group = np.arange(60, dtype=np.int32)
+    weighted = importance_weights(starts, group, reward, 0.9, ratio, acts, zero, zero)
+    with pytest.raises(ParameterError, match="labelled states"):
+        ASKED["MIS"].alone(weighted)
+    told = replace(weighted, ratio=ratio, state=state)
+    mine = ASKED["MIS"].alone(told).mean()
+    assert mine == pytest.approx(slow_mis(starts, state, reward, ratio, 0.9), rel=1e-12)
+    same = replace(told, ratio=np.ones(N))
+    assert ASKED["MIS"].alone(same) == pytest.approx(told.returns)
+
+
+def test_a_model_of_values_can_be_given(policy, halves):
+    world, log = dprl.envs.care_pathway(), halves[1]
+    table = world.action_values(world.state_values(policy))
+    place = {label: i for i, label in enumerate(world.states)}
+    order = [world.actions.index(label) for label in log.actions]
+
+    def truth(states):
+        return table[[place[s] for s in states]][:, order]
+
+    exact = dprl.evaluate(policy, log, values=truth, draws=300, estimators=["MIS", "MAGIC"])
+    value = world.value(policy)
+    assert exact["DM"]["value"] == pytest.approx(value, abs=0.02)
+    for name in ("DR", "WDR", "MAGIC", "MIS"):
+        assert exact[name]["value"] == pytest.approx(value, abs=0.05)
+        assert exact[name]["value_low"] < value < exact[name]["value_high"]
+    with pytest.raises(ParameterError, match="values gives an array"):
+        dprl.evaluate(policy, log, values=lambda states: np.zeros(3), draws=10)

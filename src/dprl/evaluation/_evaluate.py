@@ -51,6 +51,7 @@ from dprl.evaluation.divergence import (
     unsupported_chance,
 )
 from dprl.evaluation.estimators import (
+    ESTIMATORS,
     RETURN,
     Estimator,
     Weighted,
@@ -68,7 +69,7 @@ from dprl.evaluation.result import (
     widened,
 )
 from dprl.evaluation.subgroups import check_by, subgroups
-from dprl.evaluation.values import Values, evaluate_q, mean_values
+from dprl.evaluation.values import Values, evaluate_q, given_values, mean_values
 from dprl.evidence.balance import Balance
 from dprl.evidence.behavior import Behavior, repeats_of
 from dprl.logs.log import Log
@@ -90,7 +91,7 @@ def evaluate(
     draws: int = 2_000,
     seed: int = 0,
     clip: float = 0.01,
-    values: bool = True,
+    values: bool | Callable[[Any], Any] = True,
     allow_seen: bool = False,
     value_range: tuple[float, float] | None = None,
     by: str | Sequence[str] | None = None,
@@ -116,7 +117,9 @@ def evaluate(
             gives the same numbers. Default 0.
         clip: An estimated probability below this is raised to it; known ones stay as they are. In
             [0, 1]. Default 0.01.
-        values: Whether to fit Q̂, which the estimates DM, DR and WDR need. Default True.
+        values: Whether to fit Q̂, which the estimates DM, DR and WDR need; or a Q̂ of your own, made
+            without this log: a function from k states (labels, or features (k, d)) to float64
+            (k, A) in the order of the log's actions. Default True.
         allow_seen: Whether to evaluate, with a warning, even on a log that the policy was made or
             chosen from. Default False: such a log is refused.
         value_range: (lowest, highest) return there can be; an estimate outside of it is marked.
@@ -168,7 +171,7 @@ def evaluated(
     level: float,
     draws: int,
     clip: float,
-    values: bool,
+    values: bool | Callable[[Any], Any],
     value_range: tuple[float, float] | None = None,
     by: str | Sequence[str] | None = None,
     estimators: Sequence[str | Estimator] = (),
@@ -194,10 +197,14 @@ def evaluated(
     model, models, trouble = None, [], ""
     if values and acts.any():
         try:
-            models = [
-                evaluate_q(treated, decisions, gamma, seed=one, progress=tell)
-                for one in repeats_of(treated, seed)
-            ]
+            models = (
+                [given_values(treated, decisions, values)]
+                if callable(values)
+                else [
+                    evaluate_q(treated, decisions, gamma, seed=one, progress=tell)
+                    for one in repeats_of(treated, seed)
+                ]
+            )
             model = mean_values(models)
         except PlanError as error:
             trouble = error.what
@@ -205,6 +212,8 @@ def evaluated(
     weighted = importance_weights(
         treated.starts, treated.group, treated.reward, gamma, ratio, acts, Q, V
     )
+    if any(name not in ESTIMATORS for name in asked):
+        weighted = replace(weighted, ratio=ratio, state=treated.state)
     again, divided = None, _by_division(held, weighted, ratio, acts, clip, models)
     del ratio, models  # a log may be large
     changed, apart, beside, balanced = _beside_practice(held, acts, recorded)
@@ -232,7 +241,7 @@ def evaluated(
         bootstrap, drawn, level, judged_by(facts), model=model is not None or not acts.any(),
         acts=bool(acts.any()),
     )  # fmt: skip
-    if model is not None and _refits(held, recorded):
+    if model is not None and not callable(values) and _refits(held, recorded):
         again = Estimates(drawn.names, _refitted(held, clip, bootstrap.estimators))
         _widen(estimates, drawn, again, asked)
     for name, points in divided.items():

@@ -13,10 +13,13 @@ With n trajectories and u_t = n w_t / ∑_e w_t:
     DR      mean of  v_0,   v_t = V̂(s_t) + ρ_t (r_t + γ v_{t+1} - Q̂(s_t, a_t))     (Jiang & Li 2016)
     WDR     mean of  ∑_t γ^t (u_t r_t + u_{t-1} V̂(s_t) - u_t Q̂(s_t, a_t))  (Thomas & Brunskill 2016)
     MAGIC   ∑_j x_j g_j,  g_j = WDR up to step j, then γ^(j+1) u_j V̂(s_{j+1})       (the same paper)
+    MIS     mean of  ∑_t γ^t ω_t(s_t) ρ_t r_t,  ω_t(s) = mean of ω_{t-1}(s_{t-1}) ρ_{t-1} over the
+            trajectories that are in s at t, ω_0 = 1          (Xie, Ma & Wang 2019, tabular states)
 
-MAGIC, for those who ask for it (`dprl.evaluate(estimators=["MAGIC"])`), weighs at most 16 lengths j
-so that x'(Ω + b b')x is least, x >= 0, ∑ x = 1: Ω is the covariance of the g_j, and b_j how far g_j
-lies outside the interval that holds WDR half of the time.
+The last two are for those who ask for them (`dprl.evaluate(estimators=["MAGIC", "MIS"])`). MIS
+needs states that tell all that matters, and does not multiply ratios. MAGIC weighs at most 16
+lengths j so that x'(Ω + b b')x is least, x >= 0, ∑ x = 1: Ω is the covariance of the g_j, and b_j
+how far g_j lies outside the interval that holds WDR half of the time.
 
 In the sum ∑_e w_t of WPDIS and WDR a finished trajectory keeps its last weight: its return is
 known, and leaving it out would give its share of the average to longer trajectories. At a deferred
@@ -274,6 +277,26 @@ def _magic(weighted: Weighted) -> Floats:
     return np.asarray(x / x.sum() @ by_length)
 
 
+def _mis(weighted: Weighted) -> Floats:
+    """float64 (E,): numbers whose mean is MIS, with the weights ω of the whole log."""
+    if weighted.state is None or weighted.ratio is None:
+        raise ParameterError("MIS is for labelled states.", do="Leave it out.")
+    starts, lengths = weighted.starts[:-1], np.diff(weighted.starts)
+    S = int(weighted.state.max()) + 1
+    numbers, omega = np.zeros(len(lengths)), np.ones(S)
+    for t in range(int(lengths.max())):
+        live = np.flatnonzero(lengths > t)
+        row = starts[live] + t
+        carried = np.minimum(omega[weighted.state[row]] * weighted.ratio[row], LARGEST)
+        numbers[live] += weighted.gamma**t * carried * weighted.reward[row]
+        on = lengths[live] > t + 1
+        after = weighted.state[row[on] + 1]
+        there = np.bincount(after, minlength=S)
+        omega = np.bincount(after, carried[on], S) / np.maximum(there, 1)
+    return numbers
+
+
+ASKED.add("MIS", Estimator("MIS", "weights of states instead of histories", alone=_mis))
 ASKED.add("MAGIC", Estimator("MAGIC", "between the model and WDR", alone=_magic, values=True))
 
 
@@ -294,6 +317,8 @@ class Weighted:
         w: float64 (N,), cumulative weights w_t.
         alone: Name → float64 (E,), the estimates from each trajectory alone: IS, PDIS, DM and DR,
             and its return.
+        ratio: float64 (N,), the ratio of each step. Default None: not kept.
+        state: (N,), codes of the states where they are labels. Default None: they are not.
     """
 
     starts: NDArray[np.int64]
@@ -304,6 +329,8 @@ class Weighted:
     V: Floats
     w: Floats
     alone: Mapping[str, Floats]
+    ratio: Floats | None = None
+    state: NDArray[np.int32] | None = None
 
     @property
     def n_groups(self) -> int:
@@ -329,6 +356,8 @@ class Weighted:
             np.concatenate(([0], np.cumsum(lengths[use]))), group.astype(np.int32),
             self.reward[steps], self.gamma, self.Q[steps], self.V[steps], self.w[steps],
             {name: numbers[use] for name, numbers in self.alone.items()},
+            None if self.ratio is None else self.ratio[steps],
+            None if self.state is None else self.state[steps],
         )  # fmt: skip
         return part, groups.astype(np.int64)
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ from scipy import sparse
 from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.compiled import compiled
 from dprl._core.linear import solve
+from dprl.errors import ParameterError
 from dprl.evidence.behavior import folds_of
 from dprl.evidence.models import Fit, in_threads, plan_fits
 from dprl.evidence.neighbors.engine import Points
@@ -252,6 +254,25 @@ class Values:
     Q: Floats
     V: Floats
     guessed: Bools
+
+
+def given_values(log: Log, decisions: PolicyAtSteps, Q: Callable[[Any], Any]) -> Values:
+    """The values at every step by somebody's own Q̂, a function from states to (k, A)."""
+    labelled = log.state is not None
+    rows: Any = log.codes() if labelled else np.arange(log.n_steps)
+    asked = np.array(log.states, object) if labelled else np.asarray(log.features)
+    table = np.asarray(Q(asked), np.float64)
+    A = log.n_actions
+    if table.shape != (len(asked), A) or not np.isfinite(table).all():
+        raise ParameterError(
+            f"values gives an array of shape {table.shape}; {(len(asked), A)} finite numbers are "
+            "needed.",
+            do="Rows follow the states it is asked about, columns log.actions.",
+        )
+    taken = table[rows, log.action]
+    pi = decisions.pi[decisions.row]
+    V = np.where(decisions.acts[decisions.row], (pi[:, :A] * table[rows]).sum(axis=1), taken)
+    return Values(taken, V, np.zeros(log.n_steps, bool))
 
 
 def mean_values(several: Sequence[Values]) -> Values:

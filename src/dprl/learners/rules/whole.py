@@ -46,7 +46,7 @@ WIDER = 1.5
 """How much wider than otherwise the error by weights alone may be."""
 FLOOR = 0.05
 """The least probability that a weight is divided by."""
-RIDGE, RIDGE_OF_PAST = 3e-2, 1e-2
+RIDGE, RIDGE_OF_PAST = 1e-2, 1e-3
 """Shrinkage of the columns of φ, in mean squares of a column; of what was done and is said less."""
 LARGEST = 20.0
 """The largest weight of a step, beside the discount."""

@@ -14,7 +14,7 @@ from scipy.optimize import linprog
 from dprl import envs
 from dprl.baselines import DUIPI, HCPI, MOPO, RL, RaMDP, RMin, RobustMDP
 from dprl.errors import ParameterError
-from dprl.learners.baselines import SPIBB, SoftSPIBB, soft_spibb, spibb
+from dprl.learners.baselines import SPIBB, SoftSPIBB, robust, soft_spibb, spibb
 from dprl.planning.finite_mdp import FiniteMDP
 from dprl.planning.model import Model, estimate
 
@@ -442,6 +442,12 @@ def test_duipi_in_closed_form_and_as_planned_for_without_doubt():
     assert spread[1] == pytest.approx([5 / (36 * 7), 5 / (36 * 7)])
     assert DUIPI(gamma=0.9, bayesian=True, alpha=1.0, xi=0.0).plan(model).argmax() == 1
     assert DUIPI(gamma=0.9, bayesian=True, alpha=1.0, xi=1.0).plan(model).argmax() == 0
+
+
+def test_duipi_refuses_what_its_table_cannot_hold(monkeypatch):
+    monkeypatch.setattr(robust, "DENSE", 10)
+    with pytest.raises(ParameterError, match="too many for DUIPI"):
+        DUIPI(gamma=0.9).plan(random_model(5))
 
 
 def test_hcpi_is_its_definition_and_falls_back_to_practice():

@@ -271,8 +271,6 @@ def _yardstick_lines(result: Sensitivity) -> list[str]:
 
 
 def _figure(result: Sensitivity) -> Any:
-    from dprl._core import plot
-
     columns = result.yardstick[:12]
     figure, axes = plot.grid(1, 2, width=4.2, height=3.2)
     axis, right = axes[0]
@@ -896,8 +894,6 @@ def _reaching(
 
 def _usual(G: Floats, group: Ints, n_groups: int, draws: int, seed: int) -> Floats:
     """float64 (draws,): mean returns of the same draws."""
-    from dprl._core.bootstrap import counts
-
     total = np.bincount(group, weights=G, minlength=n_groups)
     number = np.bincount(group, minlength=n_groups)
     return np.concatenate([(c @ total) / (c @ number) for c in counts(n_groups, draws, seed)])

@@ -618,8 +618,6 @@ class Sweep(Result):
             >>> len(swept.plot().axes)
             3
         """
-        from dprl._core import plot
-
         with plot.look():
             figure = figure_of(self)
             if path is not None:

@@ -307,11 +307,12 @@ class HeldOut:
         if len(seeds) == 1:
             return (Behavior.fit(self.log, seed=self.seed),)
         key = self.log.digest(), seeds
-        if key not in _LAST:
+        fitted = _LAST.get(key)
+        if fitted is None:
             fitted = tuple(Behavior.fit(self.log, seed=s) for s in seeds)
             _LAST.clear()
             _LAST[key] = fitted
-        return _LAST[key]
+        return fitted
 
     @cached_property
     def doubt(self) -> ScoreTest | None:

@@ -46,7 +46,7 @@ OF_STUDIES = commands_in(FOLDER.parents[2] / "dprl_studies" / "commands.py")
 def test_a_command_is_defined_once():
     defined = [name for names in DEFINED.values() for name in names]
     assert sorted(defined) == sorted(name for name in ORDER if name not in OF_STUDIES)
-    assert sorted(OF_STUDIES) == ["icu", "reproduce"]
+    assert sorted(OF_STUDIES) == ["bench", "icu", "reproduce"]
 
 
 def test_every_command_that_is_defined_is_registered():
@@ -71,7 +71,7 @@ def test_help_lists_commands_in_the_order_people_use_them(run):
             "sensitivity",
             "sweep", "split", "evidence", "merge", "report", "review", "sign", "verify", "serve", "audit", "export",
             "icu",
-            "reproduce", "demo", "doctor", "completion", "help",
+            "reproduce", "bench", "demo", "doctor", "completion", "help",
         ],
     )  # fmt: skip
 

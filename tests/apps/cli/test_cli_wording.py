@@ -23,7 +23,7 @@ PYTHON = re.compile(
 )
 """Words of Python."""
 IN_PYTHON_ALONE = (
-    "apps/figures", "apps/review", "apps/serve", "envs", "evidence/neighbors", "evidence/counts",
+    "apps/contest", "apps/figures", "apps/review", "apps/serve", "apps/testing", "envs", "evidence/neighbors", "evidence/counts",
     "evidence/sites", "evidence/nuisances", "evidence/decision_points", "evidence/excursions",
     "evaluation/_sweep", "learners/baselines", "logs/reading/frames", "logs/reading/episode_sets",
     "planning/markov", "planning/finite_mdp", "planning/model", "policies/callable",

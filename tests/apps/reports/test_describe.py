@@ -12,7 +12,7 @@ from test_gate_cells import LEARNER, UNIT, ward
 
 import dprl
 from conftest import random_episodes, to_log
-from dprl.apps.reports.changes import describe_changes
+from dprl.apps.reports.changes import _check, describe_changes
 from dprl.evidence.neighbors.engine import Engine
 from dprl.policies.explain import reason, usual_words
 
@@ -361,3 +361,19 @@ def test_a_log_seen_in_part_is_said_to_be(care):
     assert not describe_changes(policy, rest).trained
     assert "% of a sample of groups is also in the log" in describe_changes(policy, log).seen
     assert describe_changes(policy, half).seen == "this is the log the policy was learned from"
+
+
+def test_arms_with_chances_of_their_own_are_no_choice():
+    """Three arms at .5, .2 and .3 for all: whoever avoids one was not chosen by that."""
+    rng = np.random.default_rng(0)
+    n, chances = 600, np.array([0.5, 0.2, 0.3])
+    arm = rng.choice(3, n, p=chances)
+    named = {"episode": range(n), "state": ["s"] * n, "action": np.array(["a", "b", "c"])[arm]}
+    log = dprl.from_arrays(**named, reward=rng.random(n), propensity=chances[arm])
+    check = _check(log, np.arange(n), "a", log.reward, avoid=True)
+    plain = dprl.from_arrays(**named, reward=log.reward)
+    assert check == _check(plain, np.arange(n), "a", log.reward, avoid=True)
+    mixed = np.where(np.arange(n) % 2, chances[arm], 0.9 * chances[arm])
+    log = dprl.from_arrays(**named, reward=log.reward, propensity=mixed)
+    assert _check(log, np.arange(n), "a", log.reward, avoid=True).unfair
+    assert not _check(log, np.arange(n), "a", log.reward, avoid=False).unfair

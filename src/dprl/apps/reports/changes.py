@@ -85,9 +85,9 @@ class Check:
             one return, or all returns are equal.
         high: Upper end of the same interval.
         outcome: What the returns are; numbers are in its direction.
-        unfair: Whether recorded chances show that those who took it were chosen, and cannot weigh
-            them: one is missing, or of several other actions to take there is none. Then nothing is
-            compared.
+        unfair: Whether recorded chances of one action differ, so that those who took it were
+            chosen, and cannot weigh them: one is missing, or there are several actions to take
+            instead of one to avoid. Then nothing is compared.
     """
 
     took: int
@@ -991,10 +991,12 @@ def _check(log: Log, rows: Ints, named: Label, G: NDArray[np.float64], avoid: bo
 
 
 def _chosen(log: Log, rows: Ints) -> bool:
-    """Whether those who took an action at `rows` were chosen, as far as chances are on record."""
-    p = np.zeros(0) if log.propensity is None else log.propensity[rows]
-    known = p[~np.isnan(p)]
-    return len(known) > 0 and bool(np.ptp(known) > EQUAL)
+    """Whether those at `rows` were chosen: recorded chances of one action that differ."""
+    if log.propensity is None:
+        return False
+    rows = rows[~np.isnan(log.propensity[rows])]
+    action, p = log.action[rows], log.propensity[rows]
+    return any(np.ptp(p[action == a]) > EQUAL for a in np.unique(action))
 
 
 def _weighed_check(

@@ -32,12 +32,14 @@ import numpy as np
 
 from dprl._core.arrays import Floats
 from dprl._core.checks import Cut, check_flag, check_number
-from dprl.errors import PlanError
+from dprl.errors import ParameterError, PlanError
 from dprl.learners.baselines.base import TabularBaseline
 from dprl.planning.iteration import known_mdp, lowest_best, margin, one_hot
 from dprl.planning.model import Model
 
 SWEEPS, ROUNDS, CLOSE = 50_000, 5_000, 1e-10
+DENSE = 2_000_000
+"""Chances of a next state that DUIPI keeps at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +154,11 @@ class DUIPI(TabularBaseline):
     def _plan(self, model: Model) -> Floats:
         mdp = known_mdp(model, self.gamma)
         S, A = model.n.shape
+        if S * A * (S + 1) > DENSE:
+            raise ParameterError(
+                f"{S:,} states x {A:,} actions are too many for DUIPI, which keeps all chances.",
+                do=f"It takes {DENSE:,} chances of a next state at most.",
+            )
         P, spread = self._chances(model)
         R, seen = mdp.R.ravel()[:, None], model.seen
         squared = P[:, :S] ** 2

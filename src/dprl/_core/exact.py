@@ -22,13 +22,16 @@ the windows here are integers.)
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.arrays import Exponents, Floats, Ints
 from dprl._core.compiled import bit, compiled
+
+Int: TypeAlias = Any
+"""A whole number; `np.int64(1)` where a kernel calls another: for 1 it would be compiled anew."""
 
 # --- Exact sums of floats: digits of base 2^32 on a grid that is the same for every sum
 
@@ -48,7 +51,7 @@ HALF = (1 << 27) - 1
 
 
 @compiled
-def top_of(bits: int) -> int:  # pragma: no cover - compiled
+def top_of(bits: Int) -> Int:  # pragma: no cover - compiled
     """The exponent of the highest bit of a float given by its bits; NOTHING for 0."""
     if bits & 0x7FFFFFFFFFFFFFFF == 0:
         return NOTHING
@@ -57,7 +60,7 @@ def top_of(bits: int) -> int:  # pragma: no cover - compiled
 
 
 @compiled
-def lowest_bit(bits: int) -> int:  # pragma: no cover - compiled
+def lowest_bit(bits: Int) -> Int:  # pragma: no cover - compiled
     """The exponent of the lowest bit of a float that is not 0."""
     exponent = (bits >> 52) & 0x7FF
     M = bits & FRACTION
@@ -68,7 +71,7 @@ def lowest_bit(bits: int) -> int:  # pragma: no cover - compiled
 
 @compiled
 def _add(
-    words: Ints, cell: int, begin: int, K: int, top: int, M: int, x: int, sign: int
+    words: Ints, cell: Int, begin: Int, K: Int, top: Int, M: Int, x: Int, sign: Int
 ) -> None:  # pragma: no cover - compiled
     """Add sign·M·2^x, 0 <= M < 2^54, to the digits words[cell, begin : begin + K].
 
@@ -87,7 +90,7 @@ def _add(
 
 @compiled
 def add_float(
-    words: Ints, cell: int, top: int, sums: int, squares: int, bits: int
+    words: Ints, cell: Int, top: Int, sums: Int, squares: Int, bits: Int
 ) -> None:  # pragma: no cover - compiled
     """Add a float, given by its bits, and its square to the window of words[cell].
 
@@ -102,7 +105,8 @@ def add_float(
         x = exponent - 1075
     if M == 0:
         return
-    _add(words, cell, COUNT + 1, sums, top >> 5, M, x, -1 if bits < 0 else 1)
+    sign, one = np.int64(-1 if bits < 0 else 1), np.int64(1)
+    _add(words, cell, one, sums, np.int64(top >> 5), M, x, sign)
     if squares:
         a, b = M >> 27, M & HALF
         cross = 2 * a * b
@@ -110,25 +114,25 @@ def add_float(
         high = a * a + (cross >> 27) + (low >> 54)
         low &= (1 << 54) - 1
         begin, upper = COUNT + 1 + sums, (2 * top + 1) >> 5
-        _add(words, cell, begin, squares, upper, low, 2 * x, 1)
-        _add(words, cell, begin, squares, upper, high, 2 * x + 54, 1)
+        _add(words, cell, begin, squares, upper, low, 2 * x, one)
+        _add(words, cell, begin, squares, upper, high, 2 * x + 54, one)
 
 
 @compiled
 def raise_window(
-    words: Ints, cell: int, sums: int, old: int, top: int
+    words: Ints, cell: Int, sums: Int, old: Int, top: Int
 ) -> None:  # pragma: no cover - compiled
     """Move the window of words[cell] from `old` up to `top`: digits below it are dropped."""
     if old == NOTHING:
         return
-    _move(words, cell, COUNT + 1, sums, (top >> 5) - (old >> 5))
-    squares = words.shape[1] - 1 - sums
-    _move(words, cell, COUNT + 1 + sums, squares, ((2 * top + 1) >> 5) - ((2 * old + 1) >> 5))
+    begin, squares = np.int64(COUNT + 1), words.shape[1] - 1 - sums
+    _move(words, cell, begin, sums, (top >> 5) - (old >> 5))
+    _move(words, cell, begin + sums, squares, ((2 * top + 1) >> 5) - ((2 * old + 1) >> 5))
 
 
 @compiled
 def _move(
-    words: Ints, cell: int, begin: int, K: int, by: int
+    words: Ints, cell: Int, begin: Int, K: Int, by: Int
 ) -> None:  # pragma: no cover - compiled
     if by:
         for j in range(K - 1, -1, -1):
@@ -137,7 +141,7 @@ def _move(
 
 @compiled
 def add_window(
-    words: Ints, cell: int, top: int, sums: int, source: Ints, origin: int, below: int, sign: int
+    words: Ints, cell: Int, top: Int, sums: Int, source: Ints, origin: Int, below: Int, sign: Int
 ) -> None:  # pragma: no cover - compiled
     """Add source[origin], whose window begins at `below` <= top, to words[cell], or subtract it."""
     squares = words.shape[1] - 1 - sums
@@ -154,7 +158,7 @@ def add_window(
 
 @compiled
 def _fill_digits(
-    bits: Ints, top: int, sums: int, squares: int, words: Ints
+    bits: Ints, top: Int, sums: Int, squares: Int, words: Ints
 ) -> None:  # pragma: no cover - compiled
     for i in range(len(bits)):
         add_float(words, i, top, sums, squares, bits[i])
@@ -223,7 +227,7 @@ def digits_of(values: Floats, window: Window) -> Ints:
 
 @compiled
 def _settle(
-    words: Ints, cell: int, begin: int, K: int, out: Ints, at: int
+    words: Ints, cell: Int, begin: Int, K: Int, out: Ints, at: Int
 ) -> int:  # pragma: no cover - compiled
     """Settle the carries of K digits into out[at : at + K + 1], all >= 0; returns the sign."""
     carry = np.int64(0)
@@ -249,7 +253,7 @@ def _settle(
 
 @compiled
 def _divide(
-    digits: Ints, at: int, length: int, more: int, by: int
+    digits: Ints, at: Int, length: Int, more: Int, by: Int
 ) -> int:  # pragma: no cover - compiled
     """Divide digits[at : at + length + more] by `by` < 2^31 in place; returns the remainder."""
     rest = np.int64(0)
@@ -262,7 +266,7 @@ def _divide(
 
 @compiled
 def _leading(
-    digits: Ints, at: int, length: int, rest: int
+    digits: Ints, at: Int, length: Int, rest: Int
 ) -> tuple[int, int]:  # pragma: no cover - compiled
     """The number as m·2^e in units of its last digit.
 
@@ -295,37 +299,37 @@ def _leading(
 
 @compiled
 def _mean(
-    digits: Ints, at: int, length: int, unit: int, n: int
+    digits: Ints, at: Int, length: Int, unit: Int, n: Int
 ) -> float:  # pragma: no cover - compiled
     """digits[at : at + length] / n, rounded once; the last digit weighs 2^(32·unit).
 
     Three more places of `digits` must be free behind it.
     """
-    rest = _divide(digits, at, length, 3, n)
-    m, e = _leading(digits, at, length + 3, rest)
+    rest = _divide(digits, at, length, np.int64(3), n)
+    m, e = _leading(digits, at, length + 3, np.int64(rest))
     return math.ldexp(float(m), int(e + 32 * (unit - 3)))
 
 
 @compiled
-def _log2(digits: Ints, at: int, length: int, unit: int) -> float:  # pragma: no cover - compiled
+def _log2(digits: Ints, at: Int, length: Int, unit: Int) -> float:  # pragma: no cover - compiled
     """The binary logarithm of a number whose last digit weighs 2^(32·unit); -inf for 0."""
     for i in range(at, at + length):
         if digits[i]:
-            m, e = _leading(digits, at, length, 0)
-            return math.log2(float(m)) + e + 32 * unit
+            m, e = _leading(digits, at, length, np.int64(0))
+            return float(math.log2(float(m)) + e + 32 * unit)
     return -math.inf
 
 
 @compiled
 def _spread(
-    words: Ints, cell: int, sums: int, unit: int, unit_q: int, digits: Ints, at: int, wide: int
+    words: Ints, cell: Int, sums: Int, unit: Int, unit_q: Int, digits: Ints, at: Int, wide: Int
 ) -> bool:  # pragma: no cover - compiled
     """Write n·Σx² - (Σx)² to digits[at : at + wide]; returns whether it is below 0.
 
     digits[: sums + 1] hold |Σx|; the last digit written weighs 2^(32·min(2·unit, unit_q)).
     """
     squares = words.shape[1] - 1 - sums
-    n, low, end = words[cell, COUNT], min(2 * unit, unit_q), at + wide - 1
+    n, low, end = words[cell, COUNT], 2 * unit if 2 * unit < unit_q else unit_q, at + wide - 1
     for j in range(at, end + 1):
         digits[j] = 0
     _settle(words, cell, 1 + sums, squares, digits, end + 1)
@@ -350,7 +354,7 @@ def _spread(
 
 @compiled
 def _read(
-    words: Ints, cell: int, top: int, bottom: int, sums: int, digits: Ints, out: Floats
+    words: Ints, cell: Int, top: Int, bottom: Int, sums: Int, digits: Ints, out: Floats
 ) -> bool:  # pragma: no cover - compiled
     """Write mean and deviation of words[cell] to out[cell]; returns whether precision was lost."""
     squares = words.shape[1] - 1 - sums
@@ -362,22 +366,25 @@ def _read(
         out[cell, 0] = 0.0
         out[cell, 1] = 0.0 if n > 1 else math.nan
         return False
+    zero = np.int64(0)
     unit, unit_q = (top >> 5) - sums + 1, ((2 * top + 1) >> 5) - squares + 1
     dropped, dropped_q = (bottom >> 5) < unit, ((2 * bottom) >> 5) < unit_q
-    sign = _settle(words, cell, 1, sums, digits, 0)
+    sign = _settle(words, cell, zero + 1, sums, digits, zero)
     blur, blur_q = -math.inf, -math.inf  # logarithms of what may be missing
     if dropped or dropped_q:
-        log_n, size = math.log2(float(n)), _log2(digits, 0, sums + 1, unit)
+        log_n, size = math.log2(float(n)), _log2(digits, zero, sums + 1, unit)
         if dropped:
             blur = log_n + 32 * unit
-            blur_q = 2 + log_n + max(size, blur) + 32 * unit
+            blur_q = 2 + log_n + (size if size > blur else blur) + 32 * unit
             if size < blur + 40:
                 return True
         if dropped_q:
-            blur_q = 1 + max(blur_q, 2 * log_n + 32 * unit_q)
+            other = 2 * log_n + 32 * unit_q
+            blur_q = 1 + (blur_q if blur_q > other else other)
     if n > 1:
-        low, at = min(2 * unit, unit_q), sums + 5
-        wide = max(2 * (unit + sums) + 2, unit_q + squares + 2) - low + 1
+        low, at = 2 * unit if 2 * unit < unit_q else unit_q, sums + 5
+        wide, other_wide = 2 * (unit + sums) + 2, unit_q + squares + 2
+        wide = (wide if wide > other_wide else other_wide) - low + 1
         negative = _spread(words, cell, sums, unit, unit_q, digits, at, wide)
         size = _log2(digits, at, wide, low)
         if negative or size < blur_q + 30:
@@ -385,18 +392,18 @@ def _read(
         if size == -math.inf:
             out[cell, 1] = 0.0
         else:
-            m, e = _leading(digits, at, wide, 0)
+            m, e = _leading(digits, at, wide, zero)
             f, e = float(m), e + 32 * low
             if e & 1:
                 f, e = 2 * f, e - 1
             out[cell, 1] = math.ldexp(math.sqrt(f / (float(n) * float(n - 1))), int(e >> 1))
-    out[cell, 0] = sign * _mean(digits, 0, sums + 1, unit, n) if sign else 0.0
+    out[cell, 0] = sign * _mean(digits, zero, sums + 1, unit, n) if sign else 0.0
     return False
 
 
 @compiled
 def moments(
-    words: Ints, top: Exponents, bottom: Exponents, sums: int, out: Floats, lost: NDArray[np.bool_]
+    words: Ints, top: Exponents, bottom: Exponents, sums: Int, out: Floats, lost: NDArray[np.bool_]
 ) -> None:  # pragma: no cover - compiled
     """Mean and sample standard deviation of accumulators words (cells, W): out (cells, 2).
 
@@ -422,28 +429,32 @@ def means_of_sums(words: Ints, top: Exponents, out: Floats) -> None:  # pragma: 
             continue
         out[cell] = 0.0
         if top[cell] != NOTHING:
-            sign = _settle(words, cell, 1, SUMS, digits, 0)
+            zero, sums = np.int64(0), np.int64(SUMS)
+            sign = _settle(words, cell, zero + 1, sums, digits, zero)
             if sign:
-                out[cell] = sign * _mean(digits, 0, SUMS + 1, (top[cell] >> 5) - SUMS + 1, n)
+                unit = (top[cell] >> 5) - sums + 1
+                out[cell] = sign * _mean(digits, zero, sums + 1, unit, n)
 
 
 @compiled
 def not_below(
-    words: Ints, cell: int, top: int, other: Ints, origin: int, below: int, sums: int, room: Ints
+    words: Ints, cell: Int, top: Int, other: Ints, origin: Int, below: Int, sums: Int, room: Ints
 ) -> bool:  # pragma: no cover - compiled
     """Whether the mean of words[cell] is at least that of other[origin], by integers alone.
 
     top, below: where their windows begin. room (2, W) is working memory.
     """
-    highest = max(top, below)
+    zero, highest = np.int64(0), np.int64(top if top > below else below)
     if highest == NOTHING:
         return True
-    room[:] = 0
-    add_window(room, 0, highest, sums, words, cell, top, 1)
-    add_window(room, 1, highest, sums, other, origin, below, 1)
+    for j in range(room.shape[1]):
+        room[0, j] = room[1, j] = 0
+    add_window(room, zero, highest, sums, words, cell, top, zero + 1)
+    add_window(room, zero + 1, highest, sums, other, origin, below, zero + 1)
     n, m = words[cell, COUNT], other[origin, COUNT]
     first, second = np.empty(sums + 1, np.int64), np.empty(sums + 1, np.int64)
-    sign, sign_2 = _settle(room, 0, 1, sums, first, 0), _settle(room, 1, 1, sums, second, 0)
+    sign = _settle(room, zero, zero + 1, sums, first, zero)
+    sign_2 = _settle(room, zero + 1, zero + 1, sums, second, zero)
     carry = np.int64(0)
     for j in range(sums, -1, -1):
         carry = (sign * first[j] * m - sign_2 * second[j] * n + carry) >> 32

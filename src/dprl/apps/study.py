@@ -23,12 +23,13 @@ The answer is at most eight lines. Everything behind it is on the page and in th
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -39,6 +40,7 @@ from dprl.apps.reports.changes import as_called, describe_changes
 from dprl.apps.reports.finding import NOTHING, places_of, title_of
 from dprl.errors import DprlError, LogError, ParameterError, PolicyError
 from dprl.evaluation._effects import against_everyone, effects, for_everyone
+from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._parts import by_part, by_part_for_everyone, parts_of, told_parts
 from dprl.logs.design import all_chances
 from dprl.logs.log import Log, check_log
@@ -200,7 +202,7 @@ class Study(Result):
         if self.effects is not None:
             lines += self._trial()
         elif self.evaluation is not None:
-            lines.append(f"{_agreement(self.verdict, f['judged'])}: {self._judged()[1]}.")
+            lines.append(f"{_agreement(self.verdict, f)}: {self._judged()[1]}.")
             lines += self._told(LINES)
             if self.sensitivity is not None:
                 lines.append(_hidden(self.sensitivity))
@@ -227,7 +229,7 @@ class Study(Result):
             f"{100 * (1 - self.effects.delta):g} %."
         ]
         if self.evaluation is not None:
-            lines.append(f"{_agreement(self.verdict, f['judged'])}: {self._judged()[1]}.")
+            lines.append(f"{_agreement(self.verdict, f)}: {self._judged()[1]}.")
             lines += self._told(LINES - 1)
         else:
             told = [row for row in arms if row["arm"] != self.effects.best or not self._everyone]
@@ -383,12 +385,14 @@ class Study(Result):
         return [*self.answer(), *self._warned()][:8]
 
 
-def _agreement(verdict: Verdict, n: int) -> str:
+def _agreement(verdict: Verdict, facts: Mapping[str, Any]) -> str:
     """What the part that judged says, in words."""
+    n, divisions = f"{facts['judged']:,}", len(facts["spread"])
+    who = f"The {n} others" if not divisions else f"The others, in {divisions + 1} divisions,"
     return {
-        "agrees": f"The {n:,} others agree",
-        "contradicts": f"The {n:,} others CONTRADICT it, so do not act on it",
-        "not confirmed": f"The {n:,} others do not confirm it, so do not act on it yet",
+        "agrees": f"{who} agree",
+        "contradicts": f"{who} CONTRADICT it, so do not act on it",
+        "not confirmed": f"{who} do not confirm it, so do not act on it yet",
     }[verdict]
 
 
@@ -536,14 +540,16 @@ def study(
                 policy, acts = only(policy, ()), False
                 if kept is not None:
                     policy.save(kept)
-        again = None
+        again: Again | None = None
+        spread: Sequence[Sequence[float]] = ()
         if acts and not by_all:
             tell("other divisions", 0.0)
             again = _told(folder, policy) or _again(policy, log, float(share), seed)
+            spread = () if again is None else again[2]
         judged, described, doubt = None, None, None
         if acts and not by_all:
             judged, described, doubt = _judged(
-                policy, judge, folder, by, draws, seed, title, date, progress
+                policy, judge, folder, by, draws, seed, title, date, progress, spread
             )
         elif folder is not None:
             heading = title or (arms.finding() if acts and arms is not None else NOTHING)
@@ -557,6 +563,7 @@ def study(
         "log": log.digest(), "acts": acts, "subgroups": subgroups, "policy": policy.digest(),
         "same": None if again is None else again[0],
         "divisions": None if again is None else again[1],
+        "spread": [list(one) for one in spread],
         "parts": [] if parts is None else parts.to_dicts(),
     }  # fmt: skip
     said = tuple(dict.fromkeys(said_by(w) for w in caught))
@@ -655,7 +662,8 @@ def _issued(
     if not policy.decisions.speaks.any():
         from dprl.certificate._gate import gate
 
-        single = DPRLDiscrete(**settings, n_min=n_min)
+        ended = {"cut": "terminal"} if settings["cut"] is None and len(learn.cut_episodes) else {}
+        single = DPRLDiscrete(**{**settings, **ended}, n_min=n_min)  # the certificate says so
         gated = gate(single, learn, delta=delta / 2, grade="large-sample", seed=seed)
         if gated.decisions.speaks.any():
             policy, name = gated, "The gate"
@@ -670,10 +678,16 @@ KEEP = 0.9
 """Of the policies that bring this share of what the best one does, the one that changes least."""
 AGAIN, ALIKE = 10, 0.9
 """Other divisions of a log with labels, and the share of decisions that makes policies alike."""
+FEW, MANY_STEPS = 4, 100_000
+"""Other divisions of a longer log."""
+Again: TypeAlias = tuple[int, int, Sequence[Sequence[float]]]
 
 
-def _again(policy: Any, log: Log, share: float, seed: int) -> tuple[int, int] | None:
+def _again(policy: Any, log: Log, share: float, seed: int) -> Again | None:
     """How many of some other divisions say the same; None where the learner is not asked again.
+
+    Over labels also what their policies bring, judged by those who did not learn them: difference,
+    lower and upper end.
 
     Rules divide their part of the log several times by themselves. Over labels the log is divided
     anew, and the same learner asked; what is compared are the changes.
@@ -681,7 +695,7 @@ def _again(policy: Any, log: Log, share: float, seed: int) -> tuple[int, int] | 
     inside = policy.provenance.get("rules")
     if inside:
         told = [one["same"] for one in inside["divisions"] if one["seed"] != inside["division"]]
-        return sum(same >= ALIKE for same in told), len(told)
+        return sum(same >= ALIKE for same in told), len(told), ()
     from dprl.learners.confident import Confident
 
     own = dict(policy.parameters)
@@ -692,14 +706,23 @@ def _again(policy: Any, log: Log, share: float, seed: int) -> tuple[int, int] | 
     codes, weight = log.states, np.bincount(log.codes(), minlength=log.n_states)
     here, first, same = policy.at(codes), _named(policy, codes), 0
     weight = weight * (here.changes if here.changes.any() else here.speaks)
-    for other in range(1, AGAIN + 1):
-        part = log.split(share, seed=seed + other)[0]
-        equal = _named(learner.fit(part), codes) == first
+    n, spread = AGAIN if log.n_steps <= MANY_STEPS else FEW, []
+    for other in range(1, n + 1):
+        part, rest = log.split(share, seed=seed + other)
+        one = learner.fit(part)
+        equal = _named(one, codes) == first
         same += bool((equal * weight).sum() >= ALIKE * weight.sum())
-    return same, AGAIN
+        if one.decisions.speaks.any():
+            judged = evaluate(one, rest, draws=100, seed=seed)
+            row = judged.rows[judged.headline]
+            spread.append([row[name] for name in ENDS])
+    return same, n, [one for one in spread if np.isfinite(one).all()]
 
 
-def _told(folder: Path | None, policy: Any) -> tuple[int, int] | None:
+ENDS = ("difference", "difference_low", "difference_high")
+
+
+def _told(folder: Path | None, policy: Any) -> Again | None:
     """The same, where the rows in the folder tell it of this policy; its file tells the seed."""
     from dprl.logs.reading.tables import read_rows
 
@@ -715,7 +738,8 @@ def _told(folder: Path | None, policy: Any) -> tuple[int, int] | None:
             if part == "study"
         }
         if kept["policy"][1] == policy.digest():
-            return int(kept["same"][0]), int(kept["divisions"][0])
+            spread = json.loads(kept["spread"][1])
+            return int(kept["same"][0]), int(kept["divisions"][0]), spread
     except (DprlError, KeyError, ValueError):  # no rows of ours
         pass
     return None
@@ -745,20 +769,20 @@ def _known(kept: Path | None, learn: Log, learner: Any) -> Any:
 def _judged(
     policy: Any, judge: Log, folder: Path | None, by: Any, draws: int, seed: int,
     title: str | None, date: datetime.date | None,
-    progress: Callable[[str, float], None] | None,
+    progress: Callable[[str, float], None] | None, spread: Sequence[Sequence[float]],
 ) -> tuple[Evaluation | None, Described, Sensitivity | None]:  # fmt: skip
     """What the judging part says: of the whole, of each change, and of hidden causes."""
-    from dprl.evaluation._evaluate import evaluate
     from dprl.evaluation._sensitivity import sensitivity
     from dprl.policies.familiar import like_policy
 
+    judged: Evaluation | None = None
+    if folder is None or spread:
+        judged = evaluate(policy, judge, draws=draws, seed=seed, by=by, progress=progress)
+        judged = judged.amid(spread)
     if folder is None:
-        judged: Evaluation | None = evaluate(
-            policy, judge, draws=draws, seed=seed, by=by, progress=progress
-        )
         described = describe_changes(policy, like_policy(policy, judge), seed=seed)
     else:
-        page = _page(policy, judge, folder, by, draws, seed, title, date, progress)
+        page = _page(policy, judge, folder, by, draws, seed, title, date, progress, judged)
         judged, described = page.evaluation, page.described
     doubt = None
     if judged is not None and judged.facts["recorded"] == 1:  # by lot: nothing is hidden
@@ -773,13 +797,14 @@ def _judged(
 def _page(
     policy: Any, judge: Log, folder: Path, by: Any, draws: int, seed: int, title: str | None,
     date: datetime.date | None, progress: Callable[[str, float], None] | None,
+    judged: Evaluation | None = None,
 ) -> Report:  # fmt: skip
     """The page."""
     from dprl.apps.reports._report import report
 
     written = report(
         policy, judge, folder / REPORT, title=title, draws=draws, seed=seed, by=by, date=date,
-        progress=progress,
+        evaluation=judged, progress=progress,
     )  # fmt: skip
     everyone = policy.provenance.get("log") == judge.digest()  # arms of a trial, judged by all
     if policy.decisions.speaks.any() and written.evaluation is None and not everyone:

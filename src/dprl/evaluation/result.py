@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -286,6 +286,56 @@ class Evaluation(Result):
             if self.headline not in alone
             else say("Weights alone make them too short where few rows carry much of the weight."),
             say("Without an interval: {names}.", names=", ".join(bare)) if bare else "",
+            say(
+                "{lead} is the middle of {n} divisions of the log, each of which learned and "
+                "judged anew; its interval counts how far they are apart.",
+                lead=self.headline,
+                n=self.settings["divisions"],
+            )
+            if self.settings.get("divisions")
+            else "",
+        )
+
+    def amid(self, others: Sequence[Sequence[float]]) -> Evaluation:
+        """The same with the middle of several divisions as its headline.
+
+        Each division of a log into those who learn and those who judge gives another estimate of
+        what such a policy brings: the median is told, and the median of the squares of what its
+        end and the division itself are off goes into the interval.
+
+        Args:
+            others: Difference, lower and upper end of the other divisions.
+
+        Returns:
+            The evaluation; itself where it has no interval, or there are no others.
+
+        Example:
+            >>> import dprl
+            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+            >>> judged = dprl.evaluate(policy, test, draws=50)
+            >>> round(judged.amid([(0.5, 0.4, 0.6)] * 2)["WDR"]["difference"], 3)
+            0.5
+        """
+        row = dict(self.rows[self.headline])
+        names = ("difference", "difference_low", "difference_high")
+        all_of = np.array([[row[name] for name in names], *others], np.float64)
+        if not others or not np.isfinite(all_of[0]).all():
+            return self
+        middle = float(np.median(all_of[:, 0]))
+        off = (all_of[:, 0] - middle) ** 2
+        down, up = (
+            float(np.sqrt(np.median((all_of[:, 0] - all_of[:, k]) ** 2 + off))) for k in (1, 2)
+        )
+        shift = middle - row["difference"]
+        wide = {"value_low": -down, "value_high": up}
+        row["value"] += shift
+        row |= {name: row["value"] + more for name, more in wide.items()}
+        row |= dict(zip(names, (middle, middle - down, middle + up), strict=True))
+        return replace(
+            self,
+            rows={**self.rows, self.headline: row},
+            settings={**self.settings, "divisions": len(all_of)},
         )
 
     @property

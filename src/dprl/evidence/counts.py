@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.arrays import Bools, Exponents, Floats, Ints
+from dprl._core.arrays import Bools, Exponents, Floats, Ints, frozen
 from dprl._core.checks import Cut, Visits, check_gamma, check_threads, check_visits
 from dprl._core.compiled import compiled, in_parts, parts
 from dprl._core.disk import need_for_pairs
@@ -105,15 +105,16 @@ def _join(
     """
     for k in range(len(words)):
         begin = k * each if step == 1 else k
-        highest, lowest = NOTHING, 30_000
+        highest, lowest, plus = np.int64(NOTHING), np.int64(30_000), np.int64(1)
         for i in range(each):
             cell = begin + i * step
             if top[cell] != NOTHING:
-                highest, lowest = max(highest, top[cell]), min(lowest, bottom[cell])
+                highest = highest if highest > top[cell] else top[cell]
+                lowest = lowest if lowest < bottom[cell] else bottom[cell]
         tops[k], bottoms[k] = highest, lowest
         for i in range(each):
             cell = begin + i * step
-            add_window(words, k, highest, sums, source, cell, top[cell], 1)
+            add_window(words, k, highest, sums, source, cell, top[cell], plus)
 
 
 @compiled
@@ -128,18 +129,20 @@ def _join_others(
     """
     for s in range(len(state)):
         for cell in range(s * A, s * A + A):
-            highest, lowest = NOTHING, 30_000
+            highest, lowest, plus = np.int64(NOTHING), np.int64(30_000), np.int64(1)
             for b in range(s * A, s * A + A):
                 if b != cell and top[b] != NOTHING:
-                    highest, lowest = max(highest, top[b]), min(lowest, bottom[b])
+                    highest = highest if highest > top[b] else top[b]
+                    lowest = lowest if lowest < bottom[b] else bottom[b]
             tops[cell], bottoms[cell] = highest, lowest
             if highest == whole[s]:
-                words[cell] += state[s]
-                add_window(words, cell, highest, sums, first, cell, top[cell], -1)
+                for j in range(words.shape[1]):
+                    words[cell, j] += state[s, j]
+                add_window(words, cell, highest, sums, first, cell, top[cell], -plus)
                 continue
             for b in range(s * A, s * A + A):
                 if b != cell:
-                    add_window(words, cell, highest, sums, first, b, top[b], 1)
+                    add_window(words, cell, highest, sums, first, b, top[b], plus)
 
 
 @compiled
@@ -163,7 +166,7 @@ def _raise(
 ) -> None:  # pragma: no cover - compiled
     """Add source (cells, W) with windows at `origin` (cells,) to words, whose windows are `top`."""
     for cell in range(len(words)):
-        add_window(words, cell, top[cell], sums, source, cell, origin[cell], 1)
+        add_window(words, cell, np.int64(top[cell]), sums, source, cell, origin[cell], np.int64(1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,17 +233,18 @@ class Evidence:
     def _pair(self) -> Sums:
         room = self._room(len(self.states) * len(self.actions))
         words = np.ascontiguousarray(self.words).reshape(-1, self.words.shape[-1])
-        _join(words, self.top.ravel(), self.bottom.ravel(), self.sums, 2, len(room[0]), *room)
+        source = _to_read((words, self.top.ravel(), self.bottom.ravel()))
+        _join(*source, self.sums, 2, len(room[0]), *room)
         return room
 
     @functools.cached_property
     def _state(self) -> Sums:
         room = self._room(len(self.states))
-        _join(*self._flat(FIRST), self.sums, len(self.actions), 1, *room)
+        _join(*_to_read(self._flat(FIRST)), self.sums, len(self.actions), 1, *room)
         return room
 
     def _moments(self, sums: Sums, shape: tuple[int, ...]) -> Moments:
-        words, top, bottom = sums
+        words, top, bottom = _to_read(sums)
         out, lost = np.empty((len(words), 2)), np.empty(len(words), np.bool_)
         in_parts(
             lambda a, b: moments(words[a:b], top[a:b], bottom[a:b], self.sums, out[a:b], lost[a:b]),
@@ -281,7 +285,8 @@ class Evidence:
         """First visits of s where another action was taken: n(s) - m(s,a), shape (S, A)."""
         state, whole, _ = self._state
         room = self._room(len(self.states) * len(self.actions))
-        _join_others(*self._flat(FIRST), self.sums, len(self.actions), state, whole, *room)
+        first = _to_read(self._flat(FIRST))
+        _join_others(*first, self.sums, len(self.actions), state, whole, *room)
         return self._moments(room, self._shape)
 
     @property
@@ -329,7 +334,8 @@ class Evidence:
             [[True, False], [False, True]]
         """
         out = np.empty(self._shape, np.bool_)
-        _compare(*self._pair[:2], *self._state[:2], self.sums, out)
+        pair, state = _to_read(self._pair), _to_read(self._state)
+        _compare(*pair[:2], *state[:2], self.sums, out)
         V, sd = self.state.mean[:, None], np.nan_to_num(self.state.sd)[:, None]
         with np.errstate(invalid="ignore"):
             near = V - self.pair.mean <= tolerance * np.hypot(V, sd)
@@ -371,7 +377,8 @@ class Evidence:
         words = np.zeros_like(self.words)
         flat = words.reshape(-1, words.shape[-1])
         for part in (self, other):
-            _raise(flat, part.words.reshape(flat.shape), part.top.ravel(), top.ravel(), self.sums)
+            own = part.words.reshape(flat.shape), part.top.ravel(), part.bottom.ravel()
+            _raise(flat, *_to_read(own)[:2], top.ravel(), self.sums)
         refuse_full(words[..., COUNT], self.states)
         words.setflags(write=False)
         return replace(
@@ -388,6 +395,11 @@ class Evidence:
             ),
             n_episodes=self.n_episodes + other.n_episodes,
         )
+
+
+def _to_read(sums: Sums) -> Sums:
+    """The same arrays, not to be written to: so machine code is of one kind, and compiled once."""
+    return frozen(sums[0]), frozen(sums[1]), frozen(sums[2])
 
 
 def refuse_full(n: Ints, states: Sequence[Label]) -> None:
@@ -528,10 +540,11 @@ def _add_up(
         if highest == NOTHING:
             continue
         if highest > top[cell]:
-            raise_window(words, int(cell), SUMS, top[cell], highest)
+            raise_window(words, cell, np.int64(SUMS), top[cell], highest)
             top[cell] = highest
-        bottom[cell] = min(bottom[cell], lowest_bit(b))
-        add_float(words, int(cell), top[cell], SUMS, SQUARES, b)
+        low_bit = lowest_bit(b)
+        bottom[cell] = low_bit if low_bit < bottom[cell] else bottom[cell]
+        add_float(words, cell, np.int64(top[cell]), SUMS, SQUARES, b)  # of its own: a sixth faster
 
 
 @dataclass(frozen=True, eq=False)

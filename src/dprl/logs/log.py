@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.arrays import doubles
+from dprl._core.arrays import doubles, frozen
 from dprl._core.checks import check_number
 from dprl._core.labels import Labels, few_as_tuple, labels_at
 from dprl._core.table import Table, first_few, in_notebook, many
@@ -379,7 +379,7 @@ class Log:
 
         def array(name: str, dtype: Any) -> None:
             if getattr(self, name) is not None:
-                put(name, _frozen(np.ascontiguousarray(getattr(self, name), dtype)))
+                put(name, frozen(np.ascontiguousarray(getattr(self, name), dtype)))
 
         n = len(self.starts) - 1
         if not self.episodes:
@@ -393,15 +393,15 @@ class Log:
             array(name, np.int32)
         for name in ("reward", "features", "propensity"):
             if getattr(self, name) is not None:
-                put(name, _frozen(np.ascontiguousarray(doubles(getattr(self, name), copy=False))))
+                put(name, frozen(np.ascontiguousarray(doubles(getattr(self, name), copy=False))))
         array("starts", np.int64)
         array("menus", np.bool_)
         array("ended", np.uint8)
         if self.time is not None:
-            put("time", _frozen(np.asarray(self.time)))
+            put("time", frozen(np.asarray(self.time)))
         put("columns", Facts(self.columns))
         numbers = {k: np.ascontiguousarray(doubles(v, copy=False)) for k, v in self.more.items()}
-        put("more", Facts({k: _frozen(v) for k, v in numbers.items()}))
+        put("more", Facts({k: frozen(v) for k, v in numbers.items()}))
         levels = tuple(None if own is None else tuple(own) for own in self.levels)
         numeric = self.features is None or all(own is None for own in levels)
         put("levels", () if numeric else levels)
@@ -937,13 +937,6 @@ def named_endings(counts: NDArray[np.int64], events: Sequence[str]) -> dict[str,
     names = ("not said", "terminal", "cut", *events)
     ways = dict(zip(names, counts.tolist(), strict=True))
     return {name: ways[name] for name in (*names[1:], names[0]) if ways[name]}
-
-
-def _frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """A read-only view of an array; the original array stays writable for its owner."""
-    view = array.view()
-    view.setflags(write=False)
-    return view
 
 
 def in_group_order(log: Log) -> NDArray[np.int64]:

@@ -150,7 +150,8 @@ def changes_by_luck(
     for s in range(len(V)):
         seed = _mixed(start + STEP * np.uint64(offset + s + 1))
         for draw in range(len(changes)):
-            sums[:] = 0.0
+            for a in range(A):
+                sums[a] = 0.0
             word = _mixed(seed ^ (STEP * np.uint64(draw + 1)))
             word = _deal(x, label, begin[2 * s], begin[2 * s + 1], word, sums)
             _deal(x, label, begin[2 * s + 1], begin[2 * s + 2], word, sums)

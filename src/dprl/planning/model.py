@@ -180,7 +180,8 @@ def _add_rewards(
                 span[c, 1] = reward[t]
         for i in range(begin[c], begin[c + 1]):
             words[c, COUNT] += 1
-            add_float(words, c, top[c], SUMS, SQUARES, bits[order[i]])
+            high, sums, squares = np.int64(top[c]), np.int64(SUMS), np.int64(SQUARES)
+            add_float(words, c, high, sums, squares, bits[order[i]])
 
 
 def _ordered(rows: Ints32, number: Ints32, numbers: int) -> Ints32:
@@ -342,7 +343,8 @@ def _add_cells(
 ) -> None:  # pragma: no cover - compiled
     """Add sums source (c, W), with windows `origin`, to words[at], whose windows are top[at]."""
     for i in range(len(at)):
-        add_window(words, at[i], top[at[i]], SUMS, source, i, origin[i], 1)
+        high, sums = np.int64(top[at[i]]), np.int64(SUMS)
+        add_window(words, at[i], high, sums, source, i, origin[i], np.int64(1))
 
 
 def _followed(log: Log) -> tuple[Ints32, NDArray[np.bool_]]:

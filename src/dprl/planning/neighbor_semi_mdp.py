@@ -150,13 +150,15 @@ def _keep(
     for i in range(len(own)):
         for fill in range(2):
             if fill == 0:
-                counts[:] = 0
+                for a in range(n_actions + 1):
+                    counts[a] = 0
             else:
                 begin[i, 0] = indptr[i]
                 for a in range(n_actions):
                     begin[i, a + 1] = begin[i, a] + counts[a]
                     counts[a] = begin[i, a]
-            seen[:] = -1
+            for a in range(n_actions):
+                seen[a] = -1
             for p in range(indptr[i], indptr[i + 1]):
                 j = rows[p]
                 a, e = action[j], episode[j]

@@ -38,7 +38,7 @@ their own: they lead to the end, or away from it. What is earned on either way i
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,7 +134,8 @@ def _scatter(
     """
     longest = 0
     for e in range(len(starts) - 1):
-        longest = max(longest, starts[e + 1] - starts[e])
+        size = starts[e + 1] - starts[e]
+        longest = size if size > longest else longest
     whence, whither = np.empty(longest + 1, np.int32), np.empty(longest + 1, np.int32)
     steps, gain = np.empty(longest + 1, np.int32), np.empty(longest + 1)
     none = len(rows)
@@ -179,13 +180,15 @@ def _add_rewards(
     their windows, found here.
     """
     for r in range(len(begin) - 1):
-        highest = NOTHING
+        highest: Any = np.int64(NOTHING)
+        sums, none = np.int64(SUMS), np.int64(0)
         for i in range(begin[r], begin[r + 1]):
-            highest = max(highest, top_of(bits[i]))
+            high = top_of(bits[i])
+            highest = highest if highest > high else high
         top[r] = highest
         words[r, COUNT] = begin[r + 1] - begin[r]
         for i in range(begin[r], begin[r + 1]):
-            add_float(words, r, highest, SUMS, 0, bits[i])
+            add_float(words, r, highest, sums, none, bits[i])
             words[r, COUNT] -= drop and segments[i, 0] < 0
 
 
@@ -198,7 +201,8 @@ def _add_sums(
 ) -> None:  # pragma: no cover - compiled
     """Add sums source (rows, 1 + SUMS) with windows `origin` to words, whose windows are `top`."""
     for r in range(len(words)):
-        add_window(words, r, top[r], SUMS, source, r, origin[r], 1)
+        high, sums = np.int64(top[r]), np.int64(SUMS)
+        add_window(words, r, high, sums, source, r, origin[r], np.int64(1))
 
 
 @compiled

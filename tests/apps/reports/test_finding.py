@@ -180,3 +180,18 @@ def test_the_interval_of_several_situations_covers():
         truth = float(np.mean([(0.7 - 0.05 * w) * 0.1 for w in ward]))
         inside += check.low <= truth <= check.high
     assert 0.93 <= inside / 300 <= 1.0
+
+
+def test_exceptions_of_a_rule_are_on_its_card_and_not_in_the_title():
+    rule = {
+        "conditions": [{"feature": "pressure", "kind": "above", "value": 0.0}], "suggested": "drug",
+        "unless": [[{"feature": "pressure", "kind": "above", "value": 2.5}]],
+        "facts": {"share_usual": [["none", 0.6], ["drug", 0.4]], "groups": 90, "groups_took": 40},
+    }  # fmt: skip
+    policy = dprl.RulePolicy(
+        states=(), actions=("drug", "none"), parameters={"gamma": 1.0}, provenance={"log": None},
+        feature_names=("pressure",), rules=(rule,),
+    )  # fmt: skip
+    described = describe_changes(policy, lottery(n=300))
+    assert title_of(described) == "When pressure above 0 (with exceptions): drug, not none."
+    assert described.changes[0].situation == "pressure above 0, but not where pressure above 2.5"

@@ -19,6 +19,7 @@ from test_gate_cells import LEARNER, UNIT, ward
 import dprl
 from conftest import to_log
 from dprl._core.html import _environment, scale
+from dprl._core.html.catalogue import speak
 from dprl.apps.reports import _report as reporting
 from dprl.apps.reports._report import LIMIT, LISTED, WHOLE, report, verdict
 from dprl.apps.reports.changes import Check, describe_changes
@@ -183,8 +184,11 @@ def test_the_numbers_are_those_of_the_parts(gated, held, tmp_path):
     assert f"{judged.facts['ess_change']:.1f} of" in words  # the effective sample
     assert "This log cannot tell" not in words
     for change in found.changes:
-        assert f"{change.check.took} followers got {change.check.got:.3f}" in words
-        assert f"did otherwise and got {change.check.got_others:.3f}" in words
+        wide = change.check.high - change.check.low
+        sides = (change.check.got, change.check.got_others)
+        got, others = (speak("en").rounded(side, wide, False) for side in sides)
+        assert f"{change.check.took} followers got {got}" in words
+        assert f"did otherwise and got {others}" in words
         assert f"{change.advantage:+.3f} ({change.low:+.3f} to {change.high:+.3f})" in words
         assert (
             f"{change.episodes:,} episodes did it at their first visit, {change.others:,} did otherwise"

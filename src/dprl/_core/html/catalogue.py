@@ -183,13 +183,15 @@ class Words:
         text = self.digits(Table({"": [value]}).cells()[0][0])
         return f"+{text}" if sign and value > 0 else text.replace("-", "−")
 
-    def rounded(self, value: float, width: float) -> str:
-        """A difference with its sign, in as many digits as an interval so wide tells."""
-        digits = min(max(1 - math.floor(math.log10(width)), 0), 6) if width > 0 else 3
+    def rounded(self, value: float, width: float | None, sign: bool = True) -> str:
+        """A number in as many digits as an interval so wide tells, a difference with its sign."""
+        if width is None or not width > 0:
+            return self.number(value, sign)
+        digits = min(max(1 - math.floor(math.log10(width)), 0), 6)
         text = self.fixed(value, digits)
         if value and not float(format(value, f".{digits}f")):
             text = self.general(value, 2)
-        return f"+{text}" if value > 0 else text.replace("-", "−")
+        return f"+{text}" if sign and value > 0 else text.replace("-", "−")
 
     def digits(self, text: str) -> str:
         """A number written as in English, as this language writes it."""

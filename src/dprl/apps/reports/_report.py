@@ -351,6 +351,7 @@ def report(
     use: Mapping[str, str] | None = None,
     card: str | os.PathLike[str] | None = None,
     lang: str = "en",
+    evaluation: Evaluation | None = None,
     progress: Callable[[str, float], None] | None = None,
 ) -> Report:
     """Write a report on a policy as one HTML file.
@@ -376,6 +377,8 @@ def report(
         card: The JSON file for the model card. Default None: beside the report and named after
             it, review.model-card.json for review.html.
         lang: Language of the page: "en" or "de". Labels from data stay as they are. Default "en".
+        evaluation: What `dprl.evaluate` said of this policy and this log already. Default None: it
+            is asked.
         progress: Called with the name of the stage and the share of it that is done. Default None.
 
     Returns:
@@ -425,7 +428,7 @@ def report(
     if not described.seen:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            judged = evaluate(
+            judged = evaluation or evaluate(
                 policy, log, values=values, draws=draws, seed=seed, by=columns, progress=progress
             )
         notes += [said_by(w) for w in caught]

@@ -71,26 +71,37 @@ def word_of(label: object) -> str:
 
 def places_of(claim: Claim, described: Described) -> str:
     """Where a claim applies: its situations, or how many of them."""
-    places = claim.situations
-    if _named(claim):
+    places = tuple(map(_briefly, claim.situations))
+    if _named(places):
         return places[0] if len(places) == 1 else joined(say(" or "), places)
     if described.log.state is None:
         return say_many("{n:,} situation", "{n:,} situations", len(places))
     return say("{k:,} of {n:,} situations", k=len(places), n=described.log.n_states)
 
 
-def _named(claim: Claim) -> bool:
+BUT = "{where}, but not where {what}"
+"""What a rule with exceptions says of where it holds; its card tells them."""
+
+
+def _briefly(place: str) -> str:
+    """A situation without its exceptions: where hardly anybody was given one or the other."""
+    if getattr(place, "message", "") != BUT:
+        return place
+    return say("{where} (with exceptions)", where=place.values["where"])  # type: ignore[attr-defined]
+
+
+def _named(places: Sequence[str]) -> bool:
     """Whether its situations can be named in one breath; a single one always is."""
-    return len(claim.situations) == 1 or (
-        len(claim.situations) <= TOLD and sum(map(len, claim.situations)) <= ROOM
-    )
+    return len(places) == 1 or (len(places) <= TOLD and sum(map(len, places)) <= ROOM)
 
 
 def _where(claim: Claim, described: Described) -> str:
     """The same at the beginning of a sentence."""
     places = places_of(claim, described)
-    if not _named(claim):
+    if not _named([*map(_briefly, claim.situations)]):
         return say("In {places}", places=places)
+    if places.startswith(f"{EVERYWHERE} ("):
+        return say("Everywhere (with exceptions)")
     return say("Everywhere") if places == EVERYWHERE else say("When {places}", places=places)
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.arrays import Floats, Ints
+from dprl._core.arrays import Floats, Ints, frozen
 from dprl._core.checks import Visits, check_choice, check_radius, check_threads, check_visits
 from dprl._core.cluster import Cluster, Kept
 from dprl._core.compiled import compiled
@@ -561,7 +561,7 @@ class Engine:
 
     def _time(self, asked: Asked, order: Ints, boxes: Boxes, visits: Visits) -> float:
         """Seconds these queries take on this thread: the better of two runs."""
-        few = Asked(asked.z[order], asked.w[order], asked.p[order], asked.slack[order],
+        few = Asked(frozen(asked.z[order]), asked.w[order], asked.p[order], asked.slack[order],
                     asked.skip[order], asked.whole[order], asked.radius)  # fmt: skip
         n, spent = len(order), math.inf
         own, order = np.zeros((n, 2), np.int64), np.arange(n)

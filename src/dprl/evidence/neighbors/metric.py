@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.arrays import Floats
+from dprl._core.arrays import Floats, frozen
 from dprl._core.words import either, option, worded
 from dprl.errors import LogError, ParameterError
 from dprl.evidence.neighbors.scales import SCALES
@@ -164,7 +164,9 @@ def ask(sketch: Sketch, z: Floats, radius: float) -> Asked:
         skip = ((radius + E) * (1 + kappa)) ** 2 + TINY
         whole = np.minimum((np.maximum(radius - E, 0.0) * (1 - kappa)) ** 2, HUGE)
         whole = np.where(whole > TINY, whole, -1.0).astype(np.float32)
-        return Asked(z, w, w.astype(np.float32), slack, skip.astype(np.float32), whole, radius)
+        return Asked(
+            frozen(z), w, w.astype(np.float32), slack, skip.astype(np.float32), whole, radius
+        )
 
 
 # --- How far apart two states are: scaled and weighted Euclidean distance

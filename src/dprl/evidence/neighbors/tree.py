@@ -23,7 +23,7 @@ wrongly.
 from __future__ import annotations
 
 # Apart: kernels; the engine may be asked without them.
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -243,7 +243,7 @@ def place(
 
 @fused
 def _squares(
-    x: NDArray[np.float32], p: NDArray[np.float32], k: int, s: NDArray[np.float32], i: int, end: int
+    x: NDArray[np.float32], p: NDArray[np.float32], k: int, s: NDArray[np.float32], i: Any, end: int
 ) -> None:  # pragma: no cover - compiled
     """Add to s[0] (LANES,) the squares of x - p[k] in dimensions i to end; x (D, LANES)."""
     out = s[0]
@@ -261,7 +261,7 @@ def _squares4(
     p: NDArray[np.float32],
     ks: Ints,
     s: NDArray[np.float32],
-    i: int,
+    i: Any,
     end: int,
 ) -> None:  # pragma: no cover - compiled
     """`_squares` for four queries p[ks[0]] to p[ks[3]]: every point is loaded once for four."""
@@ -317,16 +317,20 @@ def scan(
             ks[n] = bit(left)
             left &= left - ONE
             n += 1
-        s[:n], s[n:], i = 0, np.inf, 0
+        for k in range(4):
+            start = np.float32(0.0 if k < n else np.inf)
+            for lane in range(LANES):
+                s[k, lane] = start
+        i = 0
         for step in (EARLY, 2 * EARLY, D):  # most of a distance shows in the first dimensions
             end = min(step, D)
             if i < end:
                 if i and not _any(s, high, ks):
                     break
                 if n == 1:
-                    _squares(x, p, ks[0], s, i, end)
+                    _squares(x, p, ks[0], s, np.int64(i), end)
                 else:
-                    _squares4(x, p, ks, s, i, end)
+                    _squares4(x, p, ks, s, np.int64(i), end)
                 i = end
         if i < D:
             continue
@@ -430,7 +434,8 @@ def _cut(
         mean = total / n
         if square - total * mean <= gain or not low < high:
             continue
-        bins[:] = 0.0
+        for b in range(len(bins)):
+            bins[b, 0] = bins[b, 1] = 0.0
         scale = BINS * (1 - 1e-9) / (high - low)
         for slot in range(first, last, step):
             v = w[row[slot], i] - origin
@@ -901,7 +906,8 @@ def add_first(
         )
         for k in range(len(chosen)):
             q = chosen[k]
-            stamp[:] = -1
+            for a in range(len(stamp)):
+                stamp[a] = -1
             last = np.int64(-1)
             for i in range(_read(marks[k], pages[k], rows)):
                 row = rows[i]
@@ -943,7 +949,8 @@ def list_rows(
         for k in range(len(chosen)):
             if len(rows) - n < N:
                 longer = np.empty(2 * len(rows), np.int32)
-                longer[:n] = rows[:n]
+                for i in range(n):
+                    longer[i] = rows[i]
                 rows = longer
             count[first + k] = _read(marks[k], pages[k], rows[n:])
             n += count[first + k]

@@ -127,6 +127,10 @@ def test_a_later_decision_has_a_return_of_its_own():
         dprl.DPRLContinuous(n_min=20, radius=0.5, gamma=1.0, plan=False).fit(log)
     with pytest.raises(ParameterError, match="without discount"):
         dprl.DPRLContinuous(n_min=20, radius=0.5, gamma=0.9, plan=False, cut="ipcw").fit(log)
+    with pytest.raises(LogError, match="censored between decisions"):
+        dprl.Rules(gamma=1.0, lam=1, cut="ipcw").fit(log)
+    with pytest.raises(LogError, match="has its horizon"):
+        log.followed(1)
     policy = dprl.DPRLContinuous(n_min=20, radius=0.5, gamma=1.0, plan=False, cut="ipcw").fit(log)
     assert any("not seen" in word for word in policy.conditions)
 

@@ -8,6 +8,7 @@ import pytest
 
 import dprl
 from dprl.errors import LogError, ParameterError
+from dprl.evaluation import by_part
 
 COLUMNS = {"episode": "id", "state": ["x"], "action": "arm", "reward": "score", "also": ()}
 
@@ -77,3 +78,24 @@ def test_on_several_rows_the_outcome_of_last_rows_is_completed():
     before[last] = False
     assert not log.reward[before].any()
     assert log.columns["unseen"]["rows"] == int(frame["score"].isna().sum())
+
+
+def test_parts_of_a_sum_are_completed_and_a_log_is_written_as_it_was_measured(tmp_path):
+    frame = made(900).assign(harm=1.0)
+    frame["s"] = np.where(frame["x"] > 0, "well", "ill")
+    asked = {**COLUMNS, "state": "s"}
+    for name in ("score", "score - 2*harm"):
+        options = {**asked, "reward": name, "missing": {name: "weights"}}
+        log = dprl.from_frame(frame, **options)
+        dprl.write(log, tmp_path / "log.parquet")
+        again = dprl.read(tmp_path / "log.parquet", time="time", **options)
+        assert again.digest() == log.digest()
+        assert again.columns["unseen"] == log.columns["unseen"]
+    facts = log.columns["unseen"]
+    assert facts["column"].startswith("s=")
+    assert abs(facts["after"]) < 0.1 < abs(facts["before"])
+    train, test = log.split(0.5, seed=0)
+    policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+    parts = {row["part"]: row for row in by_part(policy, test, draws=50).to_dicts()}
+    assert np.isfinite(parts["score"]["difference"])
+    assert parts["harm"]["difference"] == pytest.approx(0.0, abs=1e-9)

@@ -21,6 +21,7 @@ from dprl.evaluation._effects import effects
 from dprl.evaluation._evaluate import evaluate
 from dprl.logs.log import Log
 from dprl.logs.reading.sums import COST, OF
+from dprl.logs.unseen import SEEN, completed
 from dprl.policies.protocol import Policy
 
 SPEAKS: Final = 0.80
@@ -105,12 +106,16 @@ def _table(
     own = {k: v for k, v in log.columns.items() if k not in ("survival", "horizon", "target")}
     for name in dict.fromkeys((*weights, *guards)):
         values = log.more[OF + name]
-        if np.isnan(values).any():
+        gone = np.isnan(values)
+        if gone.any() and not (SEEN in log.more and np.isnan(log.more[SEEN])[gone].all()):
             raise LogError(
-                f"{name!r} is missing on {int(np.isnan(values).sum()):,} of {log.n_steps:,} rows.",
+                f"{name!r} is missing on {int(gone.sum()):,} of {log.n_steps:,} rows.",
                 do="Fill it, or leave such episodes out, to see what becomes of it.",
             )
-        part = replace(log, reward=log.outcome.shown(values), columns={**own, "outcome": name})
+        filled = log.outcome.shown(np.where(gone, 0.0, values))
+        part = replace(log, reward=filled, columns={**own, "outcome": name})
+        if gone.any():
+            part = completed(replace(part, more={**log.more, SEEN: values}))
         difference, low, high = judged(part, level)
         refused = name in guards and judged(part, SPEAKS)[1] > 0
         harm = (weights.get(name, 0.0) < 0) != log.outcome.falls

@@ -31,6 +31,7 @@ from dprl.logs.reading.sums import COST, OF
 from dprl.logs.reading.times import written
 from dprl.logs.roles import NAMES, by_role
 from dprl.logs.source import LogInParts
+from dprl.logs.unseen import SEEN
 
 # --- What a log holds, as a file can hold it: labels that would change in a CSV file are refused
 
@@ -456,6 +457,8 @@ def written_columns(log: Log, kind: str = ".parquet") -> dict[str, Any]:
         data[_column(log, "reward")] = log.more["duration"]
         how = ["cut", "terminal", *log.events]
         data[_column(log, "ended")] = words(how, log.more["status"].astype(int))
+    if SEEN in further_numbers:
+        data[_column(log, "reward")] = further_numbers.pop(SEEN)
     if any(name.startswith(OF) for name in further_numbers):
         _write_parts(log, data, further_numbers)
     if log.available is not None and log.menus is not None:

@@ -324,7 +324,12 @@ def nothing_seen(cut: int, episodes: int, where: str = "") -> LogError:
 
 
 def refuse_blind(log: Log) -> None:
-    """Refuse to follow episodes of one row for a time, where some were cut."""
+    """Refuse to follow episodes of one row for a time, where some were cut, and times to event."""
+    if "survival" in log.columns:
+        raise LogError(
+            "a log of a time to event has its horizon, and cannot be followed for another time.",
+            do=worded("Read it again with the {horizon} that is meant.", horizon=option("horizon")),
+        )
     if log.n_episodes and log.lengths.max() == 1 and len(log.cut_episodes):
         first = log.episodes[log.cut_episodes[0]]
         raise nothing_seen(len(log.cut_episodes), log.n_episodes, f"episode {first!r}")

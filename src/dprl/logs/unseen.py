@@ -43,6 +43,8 @@ ENOUGH: Final = 60
 """Events, or rows of the rarer kind, from which on boosted trees are tried."""
 MANY: Final = 0.05
 """With a larger share of outcomes unseen, a warning is given."""
+MOST: Final = 50
+"""Labels of a column that are compared at most."""
 COLUMNS: Final = 200
 """Columns up to which features are multiplied by actions."""
 
@@ -179,19 +181,19 @@ def cross_fitted(
 
 # --- Outcomes that nobody measured
 
-SEEN: Final = "seen"
-"""The column of a log (`Log.more`) that says where the reward was measured."""
+SEEN: Final = "measured"
+"""The column of a log (`Log.more`) that has rewards as they were measured, NaN where not."""
 
 
 def completed(log: Log) -> Log:
-    """The log in which a reward that was not measured is completed; `log.more` says where.
+    """The log in which rewards that were not measured are completed.
 
     Args:
-        log: A log whose missing rewards are 0, and whose column `SEEN` is 0 there.
+        log: A log whose missing rewards are 0, and whose column `SEEN` is NaN there.
     """
-    seen = log.more[SEEN] > 0
+    seen = ~np.isnan(log.more[SEEN])
     if seen.all():
-        return log
+        return replace(log, more={k: v for k, v in log.more.items() if k != SEEN})
     if not seen.any() or len(log.groups) < 2:
         raise LogError(
             "the reward is missing on every row, or there is one group alone: nothing tells what "
@@ -204,15 +206,16 @@ def completed(log: Log) -> Log:
     last[log.starts[1:] - 1] = True
     if not (~seen & ~last).any():  # outcomes stand at the end, and what is before them is known
         might = last
-    pi, mean = np.ones(log.n_steps), log.reward.copy()
+    known, pi = seen & might, np.ones(log.n_steps)
     chances = cross_fitted("chance", x.at(might), seen[might].astype(float), fold[might], x)
-    known = seen & might
-    means = cross_fitted("mean", x.at(known), log.reward[known], fold[known], x)
-    for k in range(int(fold.max()) + 1):
-        own = (fold == k) & might
-        pi[own], mean[own] = chances[k][own], means[min(k, len(means) - 1)][own]
+    for k, chance in enumerate(chances):
+        pi[(fold == k) & might] = chance[(fold == k) & might]
     weight = np.where(seen, 1 / np.maximum(pi, SMALLEST), 0.0)
-    reward = mean + weight * (log.reward - mean)
+    means = cross_fitted("mean", x.at(known), log.reward[known], fold[known], x)
+    reward = log.reward.copy()
+    for k, mean in enumerate(means):
+        own = ((fold == k) if k < len(means) - 1 else (fold >= k)) & might
+        reward[own] = mean[own] + weight[own] * (reward[own] - mean[own])
     facts = {"rows": int((~seen).sum()), **_apart(log, might, seen, weight)}
     return replace(log, reward=reward, columns={**log.columns, "unseen": facts})
 
@@ -221,9 +224,12 @@ def _apart(log: Log, might: Bools, seen: Bools, weight: Floats) -> dict[str, Any
     """The column in which those measured differ most from all, before and after weighting."""
     found = [("", 0.0, 0.0)]
     levels, w = log.levels or (None,) * len(log.feature_names), weight[might]
-    for j, (name, labels) in enumerate(zip(log.feature_names, levels, strict=True)):
-        values = np.asarray(log.features)[might, j]
-        for code, label in enumerate(labels or ("",)):
+    columns = list(zip(log.feature_names, levels, np.transpose(log.features), strict=True)) if (
+        log.features is not None
+    ) else [(str(log.columns.get("state", "state")), log.states, log.codes())]  # fmt: skip
+    for name, labels, column in columns:
+        values = column[might]
+        for code, label in enumerate((labels or ("",))[:MOST]):
             x = (values == code) * 1.0 if labels else np.where(np.isnan(values), 0.0, values)
             middle, spread = x.mean(), float(x.std()) or 1.0
             before = float((x[seen[might]].mean() - middle) / spread)
@@ -235,9 +241,9 @@ def _apart(log: Log, might: Bools, seen: Bools, weight: Floats) -> dict[str, Any
 
 def weights_finding(log: Log) -> Finding | None:
     """How many outcomes were not measured, by action, and what is done about it."""
-    if SEEN not in log.more or not (log.more[SEEN] == 0).any():
+    if SEEN not in log.more:
         return None
-    gone, n = log.more[SEEN] == 0, np.bincount(log.action, minlength=log.n_actions)
+    gone, n = np.isnan(log.more[SEEN]), np.bincount(log.action, minlength=log.n_actions)
     by_arm = np.bincount(log.action[gone], minlength=log.n_actions)
     facts = log.columns.get("unseen", {})
     apart = (

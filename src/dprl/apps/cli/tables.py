@@ -271,7 +271,9 @@ def _refuse(proposal: Proposal) -> None:
     raise ParameterError(
         f"no name says which column is the {' or the '.join(proposal.open)}.",
         f"{role}: {could}",
-        " ".join(f"--{one} COLUMN" for one in proposal.open) + f": say it. {_meaning(role)}",
+        " ".join(f"--{one} COLUMN" for one in proposal.open)
+        + f": say it. {_meaning(role)}"
+        + (" A time and a status: --survival TIME,STATUS --horizon T." * (role == "reward")),
     )
 
 

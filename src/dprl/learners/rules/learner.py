@@ -64,7 +64,7 @@ from dprl._core.checks import (
     check_weights,
     check_whole,
 )
-from dprl._core.words import api, joined, say, say_many, sentences, worded
+from dprl._core.words import api, joined, option, say, say_many, sentences, worded
 from dprl.errors import LogError, ParameterError
 from dprl.evidence.nuisances import (
     Nuisances,
@@ -279,6 +279,18 @@ class Rules(Settings):
                 do=worded(
                     "Read the features as states (--state 'x_*'), or use {learner} for labels.",
                     learner=api("dprl.Confident"),
+                ),
+            )
+        if "completed" in log.more and len(log.cut_episodes):
+            raise LogError(
+                f"{len(log.cut_episodes):,} of {log.n_episodes:,} episodes were censored between "
+                "decisions, and the claim of rules as a whole reads single steps.",
+                f"episode {log.episodes[log.cut_episodes[0]]!r}",
+                worded(
+                    "Use {learner} with {plan} and {cut}, or first decisions alone.",
+                    learner=api("DPRLContinuous"),
+                    plan=option("plan", False),
+                    cut=option("cut", "ipcw"),
                 ),
             )
         check_claim(self.cut, log, "the claim of rules")

@@ -163,14 +163,12 @@ def _flagged(c: Columns, words: Mapping[str, str]) -> Columns:
 
 
 def _weighed(c: Columns, words: Mapping[str, str]) -> Columns:
-    """The columns in which a missing reward is marked, to be completed, where that was asked."""
+    """The columns with rewards as they were measured beside them, where they are completed."""
     if words.get(str(c.names["reward"])) != "weights":
         return c
     c = zeros_before_the_end(c)
-    seen = ~np.isnan(c.reward)
-    return replace(
-        c, reward=np.where(seen, c.reward, 0.0), more={**c.more, SEEN: seen.astype(float)}
-    )
+    measured = {**c.more, SEEN: c.reward.copy()}
+    return replace(c, reward=np.where(np.isnan(c.reward), 0.0, c.reward), more=measured)
 
 
 def _without_missing(

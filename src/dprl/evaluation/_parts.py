@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from dprl._core.table import Table
+from dprl._core.words import argument, either, option, worded
 from dprl.errors import LogError, ParameterError
 from dprl.evaluation._effects import effects
 from dprl.evaluation._evaluate import evaluate
@@ -99,8 +100,12 @@ def _table(
     if not weights and not guards:
         raise ParameterError(
             "this log knows no parts of its outcome.",
-            do="Read it with a reward that is a sum (reward='a - 0.5*b'), with costs, or with "
-            "guard=['bleeding'].",
+            do=worded(
+                "Read it with a reward that is a sum ({reward}), with {costs} or with {guard}.",
+                reward=option("reward", "a - 0.5*b"),
+                costs=argument("costs"),
+                guard=either("guard=['bleeding']", "--guard bleeding"),
+            ),
         )
     rows: list[dict[str, Any]] = []
     own = {k: v for k, v in log.columns.items() if k not in ("survival", "horizon", "target")}

@@ -64,6 +64,7 @@ from dprl.learners.family import (
     own,
     preferred,
 )
+from dprl.learners.registry import Settings
 from dprl.logs.censoring import outside
 from dprl.logs.log import Log, deal
 from dprl.logs.source import (
@@ -91,7 +92,7 @@ VETO = -1.645
 
 
 @dataclass(frozen=True, kw_only=True)
-class Confident:
+class Confident(Settings):
     """A learner for labelled states that suggests only what is surely better.
 
     Attributes:

@@ -19,7 +19,7 @@ from dprl._core.archive import Archive, Arrays
 from dprl._core.arrays import Floats
 from dprl._core.optional import Registry
 from dprl._core.table import Table, first_few, to_json_value
-from dprl._core.words import argument, option, worded
+from dprl._core.words import api, argument, option, worded
 from dprl.errors import ParameterError, PolicyError
 from dprl.logs.called import Called
 from dprl.logs.encoding.encoder import Encoding, encoding_of
@@ -611,7 +611,7 @@ def single_changes(policy: Any) -> list[tuple[int, str, Any, Any]]:
     if not isinstance(getattr(policy, "choice", None), np.ndarray) or not policy.states:
         raise PolicyError(
             f"a {type(policy).__name__} has no changes that can be taken one by one.",
-            do="Fit a learner of labelled states, or dprl.Rules.",
+            do=worded("Fit a learner of labelled states, or {rules}.", rules=api("dprl.Rules")),
         )
     return [
         (s, str(policy.states[s]), policy.actions[policy.choice[s]], only(policy, [s]))

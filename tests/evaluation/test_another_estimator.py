@@ -128,8 +128,9 @@ def test_draws_can_be_of_some_estimators_alone(policy, halves):
 
 def test_one_can_be_asked_for_without_being_registered(plain, policy, halves):
     capped = Estimator("CIS", "weights of at most 50", alone=largest_fifty)
-    result = dprl.evaluate(policy, halves[1], draws=300, estimators=[capped, "MAGIC"])
-    assert list(result.rows) == [*plain.rows, "CIS", "MAGIC"]
+    result = dprl.evaluate(policy, halves[1], draws=300, estimators=[capped, "MAGIC", "MIS"])
+    assert list(result.rows) == [*plain.rows, "CIS", "MAGIC", "MIS"]
+    assert result["MIS"]["value_low"] < result["MIS"]["value"] < result["MIS"]["value_high"]
     assert all(result[name] == plain[name] for name in plain.rows)
     assert result["CIS"]["value"] == pytest.approx(plain["IS"]["value"], rel=1e-12)
     assert result.how["MAGIC"] == "between the model and WDR"

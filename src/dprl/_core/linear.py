@@ -195,8 +195,8 @@ def solve_blocks(
 
 # --- Solve x = b + A x for a sparse A that loses mass (a discount, an end); the same bits always
 
-DIRECT, TRIED = 200, 2_000
-"""The most unknowns for which LU comes first, and for which iteration is only tried before it.
+DIRECT, QUICK = 2_000, 200
+"""The most unknowns for which LU comes first: where bits matter, and where time does.
 
 The fill-in of LU can grow with the square of their number; where it does not, LU is fast.
 """
@@ -229,8 +229,10 @@ def _less(A: Matrix) -> Matrix:
     return (sparse.eye_array(A.shape[0], format="csr") - A).tocsr()
 
 
-def solve(A: Matrix, b: Floats) -> Floats:
+def solve(A: Matrix, b: Floats, *, quick: bool = False) -> Floats:
     """x with x = b + A x, to a residual of 1e-13 of its size. A: (n, n) >= 0, b: (n,).
+
+    quick: Whether to try iteration before LU; then the last bits may be others.
 
     Unknowns from which no mass is ever lost are 0 if every b among them is 0: going round in a
     circle without end and without reward is worth nothing. They lead nowhere else, so the others
@@ -241,7 +243,7 @@ def solve(A: Matrix, b: Floats) -> Floats:
     ends = leaks(A)
     if not ends.all() and not b[~ends].any():
         x = np.zeros(len(b))
-        x[ends] = solve(A[ends][:, ends], b[ends])
+        x[ends] = solve(A[ends][:, ends], b[ends], quick=quick)
         return x
     system = _less(A)
     stuck = np.flatnonzero(~ends)
@@ -251,9 +253,10 @@ def solve(A: Matrix, b: Floats) -> Floats:
             f"unknown {stuck[0]}",
             "With gamma = 1 every choice must lead to an end; use a gamma below 1 (0.999, say).",
         ).at(stuck.tolist())
-    if len(b) > DIRECT:
-        return np.asarray(sum(_solved(system, part) for part in _by_size(b)))
-    return _solved(system, b)
+    direct = QUICK if quick else DIRECT
+    if len(b) > direct and not isinstance(system, np.ndarray):
+        return np.asarray(sum(_solved(system, part, direct) for part in _by_size(b)))
+    return _solved(system, b, direct)
 
 
 def doubt(A: Matrix, b: Floats, x: Floats) -> Floats:
@@ -278,10 +281,10 @@ def _by_size(b: Floats) -> list[Floats]:
     return [np.where(band == k, b, 0.0) for k in np.unique(band)]
 
 
-def _solved(system: Matrix, b: Floats) -> Floats:
-    """x with `system` x = b."""
-    few = len(b) <= DIRECT or isinstance(system, np.ndarray)
-    rounds, steps = (3, 60) if len(b) <= TRIED else (8, 500)
+def _solved(system: Matrix, b: Floats, direct: int = DIRECT) -> Floats:
+    """x with `system` x = b; up to `direct` unknowns by LU at once."""
+    few = len(b) <= direct or isinstance(system, np.ndarray)
+    rounds, steps = (3, 60) if len(b) <= DIRECT else (8, 500)
     x = _direct(system, b) if few else _iterative(system, b, rounds=rounds, steps=steps)
     if _settled(system, b, x):
         return x
@@ -377,7 +380,7 @@ def solve_above(A: Matrix, b: Floats) -> Floats:
 def solve_left(A: Matrix, b: Floats) -> Floats:
     """x with x = b + x A, (n,), where (I - A) has an inverse."""
     system = _less(A).T
-    return _solved(system if isinstance(system, np.ndarray) else system.tocsr(), b)
+    return _solved(system if isinstance(system, np.ndarray) else system.tocsr(), b, QUICK)
 
 
 def solve_many(A: sparse.csr_array, B: Floats, start: Floats | None = None) -> Floats:

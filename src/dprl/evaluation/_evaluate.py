@@ -377,10 +377,11 @@ def _refitted(held: HeldOut, clip: float, estimators: tuple[Estimator, ...]) -> 
             model = evaluate_q(part, own, held.gamma, seed=held.seed)
         except PlanError:
             continue
+        ratio = np.where(acts, named / taken, 1.0)
         weighted = importance_weights(
-            part.starts, part.group, part.reward, held.gamma, np.where(acts, named / taken, 1.0),
-            acts, model.Q, model.V,
-        )  # fmt: skip
+            part.starts, part.group, part.reward, held.gamma, ratio, acts, model.Q, model.V
+        )
+        weighted = replace(weighted, ratio=ratio, state=part.state)
         found[k] = Bootstrap(weighted, estimators).estimates().numbers[0]
     return np.asarray(found * np.sqrt(size / (n - size)))
 

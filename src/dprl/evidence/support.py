@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ ETA = 0.05
 """The least share of takers in a place of which anything is claimed."""
 RARER = 4.0
 """An action that is rare everywhere may be so many times rarer in a place, and no more."""
+SURE = 0.95
+"""How sure the border of a region of which nothing is claimed is not further out."""
 CHANCE = 0.5
 """One less the confidence of the upper end of the share of takers."""
 EXPECTED = 10.0
@@ -49,6 +52,10 @@ CUTS = 63
 ZOOMS = 3
 TURNS = (0.0, 0.6, 1.7)
 """What a weight is multiplied with to see whether that fits better."""
+FEW = 3
+"""The most columns of a sum that is tried without asking whether it tells most."""
+MANY = 8
+"""How many columns are looked at for a group without takers, those that go with who took first."""
 TERMS, SMALL = 6, 0.25
 """The most features of a sum, and the least weight beside the largest, per standard deviation."""
 REGIONS = 4
@@ -143,7 +150,7 @@ def without(Z: Floats, sums: Ints, taken: Bools, share: float, seed: int) -> lis
             _settled(z, took, share, region)
             for tried in (sums, sums[:0])
             for region in _grown(z, tried, took, share)
-        ]
+        ] or [_settled(z, took, share, region) for region in _ends(z, sums, took, share)]
         if not regions:
             break
         apart = [inside(region, z) for region in regions]
@@ -162,6 +169,40 @@ def inside(region: tuple[Side, ...], Z: Floats) -> Bools:
     return at
 
 
+def largest_empty(Z: Floats, taken: Bools) -> tuple[Bools, float]:
+    """The largest group among whom nobody took an action, of those that a search finds.
+
+    That nobody of few took it does not surprise, and does not say that anybody would be given it:
+    what the action brings there is in no row. The ends of sums of up to `FEW` columns are looked
+    at, all of the same weight per standard deviation, and corners, where all are beyond a number.
+
+    Args:
+        Z: float64 (n, p), columns without gaps.
+        taken: bool (n,), who took the action.
+
+    Returns:
+        bool (n,), the members of the group, and how many groups so large there would be by chance
+        if all were as likely to take it.
+    """
+    best = np.zeros(len(Z), bool)
+    if not taken.any():
+        return ~best, 0.0
+    z = Z[:, np.ptp(Z, axis=0) > 0]
+    z = (z - z.mean(axis=0)) / z.std(axis=0)
+    related = np.abs((taken - taken.mean()) @ z)
+    z = z[:, np.argsort(-related, kind="stable")[:MANY]]
+    looked = 0
+    for size in range(1, FEW + 1):
+        for some in combinations(range(z.shape[1]), size):
+            for signs in product((1.0, -1.0), repeat=size):
+                own = z[:, some] * signs
+                for total in (own.sum(axis=1), own.min(axis=1))[: min(size, 2)]:
+                    at = total > total[taken].max()
+                    looked += 1
+                    best = at if at.sum() > best.sum() else best
+    return best, looked * float((1 - taken.mean()) ** best.sum())
+
+
 def hardly(took: int, steps: int, share: float) -> bool:
     """Whether so many takers among so many steps are hardly any; `share` is that of all steps."""
     return bool(_few(np.array([took]), np.array([steps]), share)[0])
@@ -170,8 +211,10 @@ def hardly(took: int, steps: int, share: float) -> bool:
 def _few(took: Ints, steps: Ints, share: float) -> Bools:
     from scipy.special import bdtr
 
-    some = bdtr(took, steps, min(ETA, share / RARER)) > CHANCE
-    return np.asarray(~some & (steps >= LEAST) & (steps * share >= EXPECTED))
+    eta = min(ETA, share / RARER)
+    few = (took <= eta * steps + 1) & (steps >= LEAST) & (steps * share >= EXPECTED)
+    few[few] = bdtr(took[few], steps[few], eta) <= CHANCE
+    return np.asarray(few)
 
 
 def _coded(Z: Floats) -> tuple[Ints, list[Floats]]:
@@ -191,32 +234,14 @@ def _settled(Z: Floats, taken: Bools, share: float, region: tuple[Side, ...]) ->
     Moving a side outwards is likelier to be right by log((1 - η) / (1 - q)) for every step without
     the action that comes in, and by log(η / q) for every taker, with q the share of takers outside.
     """
-    eta = min(ETA, share / RARER)
-
-    def moved(side: Side, within: Bools, q: float) -> tuple[float, Side]:
-        """The side where it fits best, and how likely it is."""
-        total = side.of(Z[within]) * (1 if side.above else -1)
-        order = np.argsort(-total, kind="stable")
-        n, k = np.arange(1, len(total) + 1), np.cumsum(taken[within][order], dtype=np.int64)
-        likelier = np.log((1 - eta) / (1 - q)) * (n - k) + np.log(eta / q) * k
-        fine = np.append(np.diff(total[order]) < 0, False) & _few(k, n, share)
-        if not fine.any():
-            return -np.inf, side
-        best = int(np.argmax(np.where(fine, likelier, -np.inf)))
-        at, beyond = float(total[order][best]), float(total[order][best + 1])
-        at = roundest(beyond, at) if side.above else roundest(-at, -beyond)
-        return float(likelier[best]), Side(side.terms, at, side.above)
-
     for side in region:
         rest = tuple(other for other in region if other is not side)
         within = inside(rest, Z)
         if hardly(int(taken[within].sum()), int(within.sum()), share):
             region = rest
             continue
-        outside = within & ~side.holds(Z)
-        q = float(taken[outside].mean()) if outside.any() else share
-        q = min(max(q, 2 * eta), 1 - eta)
-        best, new = moved(side, within, q)
+        q = _beyond(side, within, Z, taken, share)
+        best, new = _moved(side, Z[within], taken[within], q, share)
         for turned in range(2 * len(side.terms) if len(side.terms) > 1 else 0):
             t = turned % len(side.terms)
             for times in TURNS:
@@ -224,7 +249,8 @@ def _settled(Z: Floats, taken: Bools, share: float, region: tuple[Side, ...]) ->
                     (j, float(f"{w * times:.2g}") if i == t else w)
                     for i, (j, w) in enumerate(new.terms)
                 )
-                likely, other = moved(Side(terms, new.value, new.above), within, q)
+                turn = Side(terms, new.value, new.above)
+                likely, other = _moved(turn, Z[within], taken[within], q, share)
                 best, new = (likely, other) if likely > best else (best, new)
         terms = tuple((j, w) for j, w in new.terms if w)
         if len(terms) == 1:
@@ -234,6 +260,85 @@ def _settled(Z: Floats, taken: Bools, share: float, region: tuple[Side, ...]) ->
             new = Side(terms, new.value, new.above)
         region = (*rest, new)
     return region
+
+
+def _beyond(side: Side, within: Bools, Z: Floats, taken: Bools, share: float) -> float:
+    """The share of takers among the rows within that are not on this side."""
+    eta, outside = min(ETA, share / RARER), within & ~side.holds(Z)
+    q = float(taken[outside].mean()) if outside.any() else share
+    return min(max(q, 2 * eta), 1 - eta)
+
+
+def _moved(
+    side: Side, Z: Floats, taken: Bools, q: float, share: float, less: float = 0.0
+) -> tuple[float, Side]:
+    """The side where it fits best, and how likely it is; with `less` as far out as that allows."""
+    eta = min(ETA, share / RARER)
+    total = side.of(Z) * (1 if side.above else -1)
+    order = np.argsort(-total, kind="stable")
+    n, k = np.arange(1, len(total) + 1), np.cumsum(taken[order], dtype=np.int64)
+    likelier = np.log((1 - eta) / (1 - q)) * (n - k) + np.log(eta / q) * k
+    apart = np.append(np.diff(total[order]) < 0, False)
+    fine = apart & _few(k, n, share)
+    if not fine.any():
+        return -np.inf, side
+    best = int(np.argmax(np.where(fine, likelier, -np.inf)))
+    if less:
+        told = (1 - q) * np.log((1 - q) / (1 - eta)) + q * np.log(q / eta)
+        near = apart & (n <= n[best] + 2 * less / told) & (likelier >= likelier[best] - less)
+        best = int(np.flatnonzero(near)[-1])
+    at, beyond = float(total[order][best]), float(total[order][best + 1])
+    at = roundest(beyond, at) if side.above else roundest(-at, -beyond)
+    return float(likelier[best]), Side(side.terms, at, side.above)
+
+
+def wider(region: tuple[Side, ...], Z: Floats, taken: Bools, share: float) -> tuple[Side, ...]:
+    """A region with each of its sides as far out as may be.
+
+    Where a border is, is known up to chance: it may as well be anywhere where its likelihood is not
+    less than the best by half the `SURE` quantile of chi-square, with a degree of freedom for each
+    term and one for the number, and not further than twice the rows that tell so much. Where takers
+    are few beyond a border as well, it says nothing of where they begin, and stays.
+
+    Args:
+        region: A region that `without` found in these rows.
+        Z: float64 (n, p), columns without gaps.
+        taken: bool (n,), who took the action.
+        share: The share of takers in the whole log.
+    """
+    from scipy.special import chdtri
+
+    out: list[Side] = []
+    for side in region:
+        within = inside(tuple(other for other in region if other is not side), Z)
+        less = float(chdtri(len(side.terms) + 1, 1 - SURE)) / 2
+        q = _beyond(side, within, Z, taken, share)
+        moved = _moved(side, Z[within], taken[within], q, share, less)[1]
+        further = (moved.value < side.value) == side.above
+        out.append(moved if further and q > share / 2 else side)
+    return tuple(out)
+
+
+def _ends(Z: Floats, sums: Ints, taken: Bools, share: float) -> Iterator[tuple[Side, ...]]:
+    """The end of a sum of few columns, all of the same weight, that hardly any takers are in.
+
+    A tree cuts where that tells most, which is not where a small region is. So the sums of `FEW`
+    of the columns that go with who took the action are looked at, whether or not they tell most.
+    """
+    own = np.asarray([j for j in sums if np.ptp(Z[:, j]) > 0], np.int64)
+    spread, q = Z[:, own].std(axis=0), min(max(share, 2 * min(ETA, share / RARER)), 0.95)
+    related = (taken - taken.mean()) @ (Z[:, own] - Z[:, own].mean(axis=0)) / spread
+    own = own[order := np.argsort(-np.abs(related), kind="stable")[:TERMS]]
+    weight = -np.sign(related[order]) / spread[order]
+    found = []
+    for size in range(1, FEW + 1):
+        for some in combinations(range(len(own)), size):
+            terms = tuple((int(own[i]), float(f"{weight[i] / weight[some[0]]:.2g}")) for i in some)
+            side = Side(terms, 0.0, bool(weight[some[0]] > 0))
+            found.append(_moved(side, Z, taken, q, share))
+    likely, best = max(found, key=lambda one: one[0], default=(-np.inf, None))
+    if best is not None and np.isfinite(likely):
+        yield (best,)
 
 
 def _grown(Z: Floats, sums: Ints, taken: Bools, share: float) -> Iterator[tuple[Side, ...]]:

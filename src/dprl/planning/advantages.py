@@ -69,7 +69,6 @@ from dprl._core.linear import (
     solve_many,
 )
 from dprl.errors import PlanError
-from dprl.planning.finite_mdp import moves
 from dprl.planning.model import Influence, Transitions
 
 # --- The loops of `dprl.planning.advantages`, over the cells of `dprl.planning.model`
@@ -445,6 +444,19 @@ def policy_matrix(b: Floats, choice: NDArray[Any]) -> Floats:
     return pi
 
 
+def moves(P: Matrix, pi: Floats, gamma: float) -> Matrix:
+    """γ P_π, (S, S), dense where P (S·A, S) is; pi (S, A)."""
+    S, A = pi.shape
+    if isinstance(P, np.ndarray):
+        return np.asarray(gamma * np.einsum("sa,sat->st", pi, P.reshape(S, A, -1)))
+    state, action = np.nonzero(pi)
+    pair = state * A + action
+    mixed = sparse.csr_array((pi[state, action], (state, pair)), shape=(S, S * A)) @ P
+    mixed.sum_duplicates()
+    mixed.data *= gamma
+    return mixed
+
+
 @dataclass(frozen=True, eq=False)
 class Advantages:
     """A policy evaluated in the model of a log, and the errors of what it brings.
@@ -516,7 +528,7 @@ class Advantages:
             V = M @ Rpi
             V = V + M @ (Rpi + A @ V - V)
         else:
-            V = solve(A, Rpi)
+            V = solve(A, Rpi, quick=True)
         dense = isinstance(P, np.ndarray)
         Q = (R + gamma * (P @ V)).reshape(pi.shape) if dense else table.Q(V, gamma)
         e, prior = np.zeros(pi.shape), np.zeros(len(V))

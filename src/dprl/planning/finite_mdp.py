@@ -20,7 +20,7 @@ from scipy import sparse
 from dprl._core.arrays import Floats
 from dprl._core.checks import check_whole
 from dprl._core.compiled import compiled
-from dprl._core.linear import Matrix, compact, solve
+from dprl._core.linear import solve
 from dprl._core.optional import needed
 from dprl._core.words import argument, worded
 from dprl.errors import ParameterError
@@ -156,12 +156,7 @@ class FiniteMDP:
             [4.0, 3.44, 3.0, 2.44, 2.0, 1.44, 1.0, 0.44]
         """
         pi = self._matrix(policy)
-        return solve(moves(self._compact, pi, self.gamma), (pi * self.R).sum(axis=1))
-
-    @functools.cached_property
-    def _compact(self) -> Matrix:
-        """P, dense where there are few states."""
-        return compact(self.P)
+        return solve(self.moves(pi), (pi * self.R).sum(axis=1))
 
     def moves(self, pi: Floats) -> sparse.csr_array:
         """The discounted moves of a policy, γ P_π.
@@ -178,7 +173,11 @@ class FiniteMDP:
             >>> chain.moves(chain.behavior).shape
             (8, 8)
         """
-        return moves(self.P, pi, self.gamma)
+        S, A = pi.shape
+        choose = sparse.csr_array(
+            (pi.ravel(), np.arange(S * A), np.arange(0, S * A + 1, A)), shape=(S, S * A)
+        )
+        return (self.gamma * (choose @ self.P)).tocsr()
 
     def value(self, policy: Floats | _Policy | None = None) -> float:
         """ρ(π): the expected discounted return of an episode, computed exactly.
@@ -325,19 +324,6 @@ def _environment(mdp: FiniteMDP) -> Any:
             return self._state, reward, terminated, truncated, {"label": mdp.states[self._state]}
 
     return FiniteMDPEnv()
-
-
-def moves(P: Matrix, pi: Floats, gamma: float) -> Matrix:
-    """γ P_π, (S, S), dense where P (S·A, S) is; pi (S, A)."""
-    S, A = pi.shape
-    if isinstance(P, np.ndarray):
-        return np.asarray(gamma * np.einsum("sa,sat->st", pi, P.reshape(S, A, -1)))
-    state, action = np.nonzero(pi)
-    pair = state * A + action
-    mixed = sparse.csr_array((pi[state, action], (state, pair)), shape=(S, S * A)) @ P
-    mixed.sum_duplicates()
-    mixed.data *= gamma
-    return mixed
 
 
 def _chances(rows: Floats) -> bool:

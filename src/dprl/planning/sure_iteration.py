@@ -36,8 +36,8 @@ from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.linear import Matrix, compact, leaks, solve
 from dprl.errors import PlanError
 from dprl.logs.log import Log
-from dprl.planning.advantages import DENSE, Advantages, Noise, policy_matrix
-from dprl.planning.finite_mdp import FiniteMDP, moves
+from dprl.planning.advantages import DENSE, Advantages, Noise, moves, policy_matrix
+from dprl.planning.finite_mdp import FiniteMDP
 from dprl.planning.iteration import BETTER, iterate
 from dprl.planning.model import Model, Transitions
 
@@ -227,7 +227,11 @@ class PlanModel:
         R = (pi * self._R.reshape(pi.shape)).sum(axis=1)
         less = 1 - 1e-9
         A = self._moves(pi, less)
-        V = np.linalg.solve(np.eye(len(R)) - A, R) if isinstance(A, np.ndarray) else solve(A, R)
+        V = (
+            np.linalg.solve(np.eye(len(R)) - A, R)
+            if isinstance(A, np.ndarray)
+            else solve(A, R, quick=True)
+        )
         return float(self.table.start @ V) / float(self.table.start.sum())
 
     def brings(self, choice: Ints, kappa: float = 0.0) -> float | None:

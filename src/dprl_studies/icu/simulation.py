@@ -232,8 +232,10 @@ def _ask(policy: Any, preparation: Preparation) -> Any:
         filled = x.copy()
         filled[:, measured] = np.where(np.isnan(x[:, measured]), medians, x[:, measured])
         if not is_drawn(policy):
-            choice = policy.at(filled).choice
-            return np.asarray(np.where(choice >= 0, codes[choice], usual))
+            said = policy.at(filled)
+            while (again := (said.avoid >= 0) & (usual == codes[said.avoid])).any():
+                usual = np.where(again, usual_treatment(x, stays, rng), usual)
+            return np.asarray(np.where(said.choice >= 0, codes[said.choice], usual))
         pi = np.cumsum(policy.probabilities(filled), axis=1)
         drawn = (rng.random((len(x), 1)) > pi).sum(axis=1).clip(0, len(codes) - 1)
         return np.asarray(codes[drawn])

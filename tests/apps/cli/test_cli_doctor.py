@@ -27,6 +27,21 @@ def test_doctor(run):
     assert facts["trouble"] == []
 
 
+def test_doctor_warms(run, monkeypatch):
+    done = []
+    monkeypatch.setattr(doctor, "WARMING", [lambda: done.append(1), lambda: done.append(2)])
+    assert run("doctor")[0] == 0
+    assert done == []
+    assert run("doctor", "--warm")[0] == 0
+    assert done == [1, 2]
+
+
+@pytest.mark.slow
+def test_what_doctor_warms_runs():
+    for job in doctor.WARMING:
+        job()
+
+
 def test_doctor_finds_what_is_wrong(run, monkeypatch):
     versions = {"duckdb": "0.9.1", "rich": None}
     true = doctor._version

@@ -73,7 +73,7 @@ def test_divisions_share_the_level_and_the_best_is_issued(policy):
     best = max(divisions, key=lambda d: d["worth"])
     assert rules["division"] == best["seed"]
     assert len(policy.rules) == best["certified"] > 0
-    assert best["worth"] == pytest.approx(rules["whole"]["low"])
+    assert rules["whole"]["low"] < best["worth"] < rules["whole"]["gain"]
     one = dprl.Rules(gamma=1.0, splits=1, seed=best["seed"]).fit(ward(0)[0], **QUICK)
     assert one.provenance["rules"]["division"] == best["seed"]
     assert any("3 divisions" in note for note in policy.provenance["notes"])
@@ -140,13 +140,13 @@ def test_the_whole_is_near_the_truth():
 @pytest.mark.parametrize("steps", [1, 12])
 def test_followers_are_counted_and_the_claim_says_what_few_followers_mean(steps):
     """Twelve steps an episode: nobody does at every one what the rules say."""
-    log, b = ward(7, n=300, steps=steps, effect=2.0)
+    log, b = ward(7, n=400, steps=steps, effect=2.0)
     learner = dprl.Rules(gamma=1.0, depth=1, splits=1, lam=1.0, seed=3)
     policy = learner.fit(log, propensity=b, **LINEAR)
     whole = policy.provenance["rules"]["whole"]
-    suggested = np.array(policy.act(np.asarray(log.features)), object).reshape(300, steps)
-    took = np.array([log.actions[a] for a in log.action], object).reshape(300, steps)
-    certifies = ~deal(300, 0.5, 3)
+    suggested = np.array(policy.act(np.asarray(log.features)), object).reshape(400, steps)
+    took = np.array([log.actions[a] for a in log.action], object).reshape(400, steps)
+    certifies = ~deal(400, 0.5, 3)
     speaks = suggested != dprl.DEFER
     met = speaks.any(axis=1) & certifies
     followed = met & (~speaks | (suggested == took)).all(axis=1)
@@ -184,13 +184,13 @@ def test_one_change_an_episode_is_counted_once():
 
 def test_probabilities_follow_the_rows_when_groups_are_gathered():
     """Episodes of a group need not be next to each other; their probabilities go with them."""
-    log, b = ward(6, n=400)
-    group = np.random.default_rng(0).permutation(400) // 2
-    mixed = dataclasses.replace(log, group=group, groups=tuple(range(200)))
+    log, b = ward(6, n=1_000)
+    group = np.random.default_rng(0).permutation(1_000) // 2
+    mixed = dataclasses.replace(log, group=group, groups=tuple(range(500)))
     order = np.argsort(group, kind="stable")
     sorted_log = dataclasses.replace(
         log, features=np.asarray(log.features)[order], action=log.action[order],
-        reward=log.reward[order], group=group[order], groups=tuple(range(200)),
+        reward=log.reward[order], group=group[order], groups=tuple(range(500)),
     )  # fmt: skip
     one = dprl.Rules(gamma=1.0, splits=1).fit(mixed, propensity=b, **LINEAR)
     two = dprl.Rules(gamma=1.0, splits=1).fit(sorted_log, propensity=b[order], **LINEAR)
@@ -200,8 +200,8 @@ def test_probabilities_follow_the_rows_when_groups_are_gathered():
 
 def test_a_rare_flag_is_no_imbalance():
     """A feature that nearly never varies must not fill the record of balance."""
-    log, _ = ward(7)
-    x = np.column_stack([log.features, np.arange(500) == 3])
+    log, _ = ward(7, n=1_000)
+    x = np.column_stack([log.features, np.arange(1_000) == 3])
     flagged = dataclasses.replace(log, features=x, feature_names=(*log.feature_names, "flag"))
     policy = dprl.Rules(gamma=1.0, splits=1).fit(flagged, **QUICK)
     assert policy.rules

@@ -11,6 +11,7 @@ from sklearn.linear_model import LinearRegression
 
 import dprl
 from dprl.envs.hard import contraindication
+from dprl.learners.rules.search import Place, Scores, untreated
 from dprl.policies.rules.rule import Condition, Rule, Sum
 
 LINES = {"value_model": LinearRegression()}
@@ -99,6 +100,26 @@ def test_evaluate_sees_the_border_of_a_sum(treated):
     found = dprl.evaluate(everybody, log, draws=50, seed=0)
     assert found.facts["unsupported"] == pytest.approx(0.14, abs=0.04)
     assert np.isnan(found.rows[found.headline]["difference_low"])
+
+
+def test_lower_ends_allow_for_a_group_without_takers():
+    """Of 21 % nobody is treated: where that is not left out, it counts as if all fared worst."""
+    rng = np.random.default_rng(5)
+    x, drug = rng.normal(size=(300, 2)), rng.random(300) < 0.5
+    score = rng.normal(size=300)
+    for border, more in ((np.inf, 0.0), (0.8, 1.0)):
+        took = drug & (x[:, 0] <= border)
+        log = dprl.from_arrays(
+            episode=range(300), state=x, action=np.where(took, "drug", "wait"), reward=score,
+        )  # fmt: skip
+        b = np.full((300, 2), [0.5, 0.5])
+        scores = Scores.of(log, np.zeros(300), b, 1.0, 1.0)
+        half = np.arange(300) < 150
+        cost = untreated(scores.of_groups(half), scores.of_groups(~half), Place(()), 0)
+        least = (x[:, 0] > border).mean() * -score.min()
+        assert least * more <= cost <= (1.3 * least + 0.01) * more
+        nothing = Place((), ((Condition("x0", "above", 0.8),),))  # 0 but for the rest of a border
+        assert untreated(scores, scores.of_groups(half & ~half), nothing, 0) < 0.3
 
 
 def test_where_all_may_be_treated_there_are_no_exceptions():

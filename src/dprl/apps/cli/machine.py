@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 import tempfile
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -92,13 +93,23 @@ OPTIONAL = {
 
 
 @command
-def doctor(*, json: Json = False) -> int:
+def doctor(
+    *,
+    warm: Annotated[bool, Parameter(help="Compile what first uses would compile.")] = False,
+    json: Json = False,
+) -> int:
     """Say what this installation is made of, and whether anything is in its way.
 
     Versions of dprl and of what it needs, cores and threads, memory, free disk, where compiled
-    loops are kept and how many of them are. Changes nothing. Exit code 1 where something is wrong.
+    loops are kept and how many of them are. Changes nothing but, with --warm, what is kept: what a
+    first read, fit and judgement need is compiled now. Exit code 1 where something is wrong.
     """
     with progress() as tell:
+        for i, job in enumerate(WARMING if warm else ()):
+            tell("compiling", i / len(WARMING))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of logs that mean nothing
+                job()
         tell("looking", 0.0)
         facts = _facts()
     if json:
@@ -106,6 +117,51 @@ def doctor(*, json: Json = False) -> int:
     else:
         show(_words(facts), as_json=False)
     return 1 if facts["trouble"] else 0
+
+
+def _warm_tables() -> None:
+    """Use once what learns from labels, and what judges it."""
+    import dprl
+
+    world = dprl.envs.forest()
+    log, held_out = world.sample(200, seed=0), world.sample(200, seed=1)
+    policy = dprl.DPRLDiscrete(n_min=5, gamma=0.9, cut="terminal").fit(log)
+    dprl.evaluate(policy, held_out, draws=20, cut="terminal")
+    dprl.Confident(gamma=0.9, cut="terminal").fit(log)
+
+
+def _warm_features() -> None:
+    """Use once what learns from features, and has a policy answer."""
+    import numpy as np
+
+    import dprl
+
+    rng = np.random.default_rng(0)
+    X, group = rng.normal(size=(800, 3)), np.repeat(np.arange(200), 4)
+    reward, action = rng.normal(size=800), rng.integers(2, size=800)
+    log = dprl.from_arrays(episode=group, state=X, action=action, reward=reward)
+    dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=0.9).fit(log).act(X[:100])
+    dprl.Rules(gamma=0.9, depth=2).fit(log)
+
+
+def _warm_files() -> None:
+    """Read once a file of so many rows and labels that compiled loops do it."""
+    import dprl
+    from dprl._core.labels import MANY
+
+    header = "episode,time,state,action,reward"
+    rows = "\n".join(f"p{i},0,s{i % 7},a{i % 3},{i % 11}" for i in range(MANY))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.csv"
+        path.write_text(f"{header}\n{rows}\n", encoding="utf-8")
+        log = dprl.read(
+            path, episode="episode", time="time", state="state", action="action", reward="reward"
+        )
+    dprl.DPRLDiscrete(n_min=5, gamma=0.9).fit(log)
+
+
+WARMING = (_warm_tables, _warm_features, _warm_files)
+"""What `dprl doctor --warm` does once."""
 
 
 def _facts() -> dict[str, Any]:

@@ -29,7 +29,7 @@ from dprl._core.arrays import Floats
 from dprl._core.words import api, say, worded
 from dprl.errors import CutWarning, LogError, ParameterError, PolicyError
 from dprl.learners.rules.learner import Rules
-from dprl.learners.rules.search import Place, Scores, code_of, region_facts
+from dprl.learners.rules.search import Place, Scores, code_of, region_facts, untreated
 from dprl.logs.log import Log, check_log
 from dprl.policies.familiar import like_policy
 from dprl.policies.rules.policy import RulePolicy
@@ -244,8 +244,9 @@ class HeldOut:
             from scipy.special import stdtr, stdtrit
 
             width = float(stdtrit(groups - 1, 1 - self.delta)) * se
-            low, high = mean - width, mean + width
-            value = float(stdtr(groups - 1, -(mean - self.margin) / se))
+            sure = mean - untreated(self.certifies, self.proposes, place, a)
+            low, high = sure - width, mean + width
+            value = float(stdtr(groups - 1, -(sure - self.margin) / se))
         facts = region_facts(
             here, self.proposes.inside(place), self.returns.inside(place), a,
             (mean, se, low, high), level=self.delta, steps=len(self.certifies.rows),

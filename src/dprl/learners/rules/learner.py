@@ -27,12 +27,12 @@ does not rest on λ.
 **Several divisions.** A division in two halves is luck: one may put the groups that tell most on
 the wrong side. So several are tried, and, with all groups and λ = 1, the same action for everyone,
 which needs no half that proposes; each has its part δ/(S + 1) of the level, and the one whose whole
-has the largest lower end is issued. By the union bound the chance that some division certifies a
-rule that is none is at most δ, so whichever is taken keeps the claim. That leaves a choice free,
-and "everyone" wins unless a split earns its place: where the same action for everyone is certified,
-rules for some are issued only if, on the half that certified them, following them brings more than
-that by over one standard error. (Rules of two divisions are different statements about different
-regions, so their p-values cannot be averaged.)
+brings most, less a standard error, is issued. By the union bound the chance that some division
+certifies a rule that is none is at most δ, so whichever is taken keeps the claim. That leaves a
+choice free, and "everyone" wins unless a split earns its place: where the same action for everyone
+is certified, rules for some are issued only if, on the half that certified them, following them
+brings more than that by over one standard error. (Rules of two divisions are different statements
+about different regions, so their p-values cannot be averaged.)
 
 The claim is **large-sample**, not proved: with probability about 1 - δ following the issued rules
 at every decision brings more than usual practice, and every rule that is claimed by itself brought
@@ -126,9 +126,9 @@ class Rules(Settings):
         lam: λ of the credit, in [0, 1]: 1 compares whole returns, 0 trusts the model of values.
             Default None: the one of least variance on the proposing half among 1, 0.95, 0.9 and
             0.8 that whole returns do not refute there.
-        splits: How many divisions in two halves are tried, at least 1; the one that surely brings
-            most over usual practice is issued, or the same action for everyone, and each has its
-            part of `delta`. Default 3.
+        splits: How many divisions in two halves are tried, at least 1; the one that brings most
+            over usual practice, less a standard error, is issued, or the same action for everyone,
+            and each has its part of `delta`. Default 3.
         cuts: The most cuts of a feature that are tried, at quantiles, 1 to 32. Default 16.
         folds: Folds of the cross-fitted models, at least 2. Default 4.
         cut: What to do with cut episodes: "drop-unrelated" (which declares that whether an episode
@@ -537,9 +537,9 @@ def _notes(learner: Rules, best: _Division, nuisances: Nuisances, log: Log) -> l
         ),
         say_many(
             "{n} division in halves was tried, and the same action for everyone, each at {d:g} / "
-            "{k} of the level; this is what surely brings most over usual practice.",
+            "{k} of the level; this brings most over usual practice, less a standard error.",
             "{n} divisions in halves were tried, and the same action for everyone, each at {d:g} / "
-            "{k} of the level; this is what surely brings most over usual practice.",
+            "{k} of the level; this brings most over usual practice, less a standard error.",
             learner.splits,
             d=learner.delta,
             k=learner.splits + 1,

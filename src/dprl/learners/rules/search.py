@@ -26,7 +26,7 @@ from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.inference import GAMMAS, cluster_parts, max_t, threshold, worst_case
 from dprl.evidence.excursions import credit
 from dprl.evidence.nuisances import OVERLAP
-from dprl.evidence.support import GONE, NUMBER, Side, columns, without
+from dprl.evidence.support import GONE, NUMBER, Side, columns, largest_empty, wider, without
 from dprl.learners.rules.whole import Judged, Steps, folds_of
 from dprl.logs.log import Label, Log, deal
 from dprl.planning.tree import Bins, best_tree, leaves
@@ -85,7 +85,7 @@ def bare_regions(log: Log, seed: int) -> tuple[tuple[Region, ...], ...]:
             found.append(found[0])
             continue
         found.append(tuple(
-            tuple(_asked(log, side, of, middle) for side in region)
+            tuple(_asked(log, side, of, middle) for side in wider(region, Z, taken, taken.mean()))
             for taken in (took, ~took)
             for region in without(Z, sums, taken, float(taken.mean()), seed)
         ))  # fmt: skip
@@ -498,17 +498,17 @@ def _judged(
 ) -> dict[str, float]:  # fmt: skip
     """What following what each part proposes brings in the other part."""
     log = steps.log
-    score, sound = np.zeros(log.n_episodes), True
+    score, taken = np.zeros(log.n_episodes), True
     for side, own in enumerate(proposals):
         if own:
             fold = folds_of(len(log.groups), sides[side], seed)
             found = steps.judged(suggestions(log, own), fold)
             score = np.where(np.isnan(found.score), score, found.score)
-            sound &= found.sound
+            taken &= found.taken  # a part is too few for more: its error says how sure it is
     gain, error = _by_group(log, score, np.arange(log.n_episodes))
     return {
         "lam": search.lam, "depth": search.depth, "n_min": search.n_min,
-        "gain": gain if sound else -np.inf, "se": float(np.sqrt((error**2).sum())),
+        "gain": gain if taken else -np.inf, "se": float(np.sqrt((error**2).sum())),
     }  # fmt: skip
 
 
@@ -591,6 +591,8 @@ def _design(scores: Floats, group: Ints) -> float:
 # is wider.
 
 CONTRAST = ("advantage", "se", "low", "high")
+BY_CHANCE = 0.05
+"""The most groups without takers of that size that chance makes where one says something."""
 MOST_JUDGED = 200_000
 """The whole is judged on at most so many steps, in whole groups."""
 
@@ -602,12 +604,13 @@ class Claims:
     Attributes:
         tested: All proposals as rules, with what is on record about them; most per decision first.
         issued: Those that are issued, in the same order.
-        worth: The lower end of what following the issued rules at every step brings an episode over
-            usual practice; divisions are compared by it. 0 for no rules.
+        worth: What following the issued rules at every step brings an episode over usual practice,
+            less a standard error; divisions are compared by it. 0 for no rules.
         whole: What following the issued rules at every step (or, where none is issued, those that
             passed their own tests, or all) brings an episode over usual practice: gain, low and
             high; "exact", whether that supposes nothing of what follows; "sound", whether it could
-            be judged; "effective", the groups behind it; "sum", what the rules would bring if each
+            be judged; "effective", the groups behind it; "untreated", what the lower end allows for
+            groups among whom nobody did as suggested; "sum", what the rules would bring if each
             change were the only one; "changed", the share of steps that would change; and, of the
             episodes of this half, "met", how many come to a suggestion, and "followed", how many of
             these took every suggestion they came to.
@@ -667,8 +670,25 @@ def certify(
         *(here.contrast(proposals[own[0]][1]) for here, own in zip(united, claims, strict=True)),
         *((mean + margin, parts) for _, mean, parts in wholes),
     ]
+    spared = [proposed_by.inside(place) for place, _ in proposals]
+    costs = [untreated(other, proposed_by, place, a) for place, a in proposals]
+    sizes = [len(one.rows) + len(two.rows) for one, two in zip(places, spared, strict=True)]
+    every = len(other.rows) + len(proposed_by.rows)
+
+    def cost(own: Sequence[int], steps: int) -> float:
+        """What several proposals may cost for each of so many steps."""
+        return sum(costs[k] * sizes[k] for k in own) / max(steps, 1)
+
+    allowed = np.array([
+        *costs,
+        *(cost(own, sum(sizes[k] for k in own)) for own in claims),
+        *(cost([k for u in s for k in claims[u]], every) for s in sets),
+    ])  # fmt: skip
     means, parts = zip(*contrasts, strict=True)
-    test = max_t(np.array(means), np.stack(parts, axis=1), level=level, null=margin, seed=seed)
+    test = max_t(
+        np.array(means) - allowed, np.stack(parts, axis=1), level=level, null=margin, seed=seed
+    )
+    mean, high = test.mean + allowed, test.high + allowed
     adjusted = np.minimum(test.p * splits, 1.0)
     first, one = len(proposals) + len(claims), len(proposals)
     late = _late(returns, united, proposals, claims, delta, seed) <= delta
@@ -681,18 +701,18 @@ def certify(
     for k, ((place, a), here) in enumerate(zip(proposals, places, strict=True)):
         u = next(u for u, own in enumerate(claims) if k in own)
         by_returns = returns.inside(place)
-        contrast = tuple(float(x[k]) for x in (test.mean, test.se, test.low, test.high))
+        contrast = tuple(float(x[k]) for x in (mean, test.se, test.low, high))
         if late[u]:
-            mean, error = by_returns.contrast(a)
-            contrast = (mean, float(np.sqrt((error**2).sum())), np.nan, np.nan)
+            told, error = by_returns.contrast(a)
+            contrast = (told, float(np.sqrt((error**2).sum())), np.nan, np.nan)
         facts = region_facts(
-            here, proposed_by.inside(place), by_returns, a, contrast, level=level,
+            here, spared[k], by_returns, a, contrast, level=level,
             steps=len(other.rows), margin=margin,
         )  # fmt: skip
         facts |= {"late": True} if late[u] else {"p": float(adjusted[k])}
         facts |= {"passed": True} if passed[u] else {}
         if len(claims[u]) > 1 and not late[u]:
-            numbers = (test.mean, test.low, test.high, adjusted)
+            numbers = (mean, test.low, high, adjusted)
             facts["together"] = [_finite(x[one + u]) for x in numbers]
         rules.append(rule_of(other.log, (place, a), facts))
     fine = [
@@ -703,12 +723,14 @@ def certify(
     if one_of:
         shown = int(np.argmax(test.t[one : one + len(claims)]))
     if fine:
-        shown = max(fine, key=lambda i: test.low[first + i])
+        ends_of = test.low if one_of else test.mean - KAPPA * test.se
+        shown = max(fine, key=lambda i: ends_of[first + i])
     found, spoken = wholes[shown][0], [k for u in sets[shown] for k in claims[u]]
-    ends = [float(x[first + shown]) - margin for x in (test.mean, test.low, test.high)]
+    ends = [float(x[first + shown]) - margin for x in (mean, test.low, high)]
     facts_of_whole = {
         **dict(zip(("gain", "low", "high"), map(_finite, ends), strict=True)),
         "exact": found.exact, "sound": found.sound, "effective": found.effective,
+        "untreated": float(allowed[first + shown]),
         **_about(other, [proposals[k] for k in spoken], gamma),
     }  # fmt: skip
     order = sorted(
@@ -718,10 +740,40 @@ def certify(
     return Claims(
         [rules[k] for k in order],
         [rules[k] for k in order if fine and k in spoken],
-        ends[1] if fine else 0.0,
+        float(test.mean[first + shown] - KAPPA * test.se[first + shown]) - margin if fine else 0.0,
         facts_of_whole,
         sum(len(own) for u, own in enumerate(claims) if passed[u] and (not one_of or u == shown)),
     )
+
+
+def untreated(here: Scores, there: Scores, place: Place, a: int) -> float:
+    """What code a may cost in a place where it holds, by the largest group of whom nobody did so.
+
+    As if each of the group fared as the worst on record. It counts where it is larger than chance
+    makes it, and, whatever its size, where others were left out of the place as places without
+    takers: their border may be further out. Where episodes have several decisions it is 0: those
+    who ever come to such a group are so many that nothing could be claimed.
+
+    Args:
+        here: Scores of the half that certifies.
+        there: Scores of the half that proposed.
+        place: The place.
+        a: The code of the suggestion.
+
+    Returns:
+        The mean cost of a step of the place.
+    """
+    log = here.log
+    both = [half for half in (here.inside(place), there.inside(place)) if len(half.rows)]
+    if log.n_steps > log.n_episodes or not both:
+        return 0.0
+    X = np.concatenate([np.column_stack((half.X, half.b[:, a])) for half in both])
+    Z, _ = columns(X, (*log.levels, None) if log.levels else ())
+    empty, chance = largest_empty(Z, np.concatenate([half.follows(a) for half in both]))
+    if not place.unless and chance > BY_CHANCE:
+        return 0.0
+    loss = np.concatenate([half.V for half in both]) - log.reward.min()
+    return float(np.where(empty, loss, 0.0).mean())
 
 
 def _sets(claims: int) -> list[tuple[int, ...]]:

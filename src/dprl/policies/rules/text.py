@@ -413,13 +413,23 @@ def _meant(policy: RulePolicy) -> str:
     """Of which decisions anything is claimed; '' where that is not on record."""
     record = policy.provenance.get("rules")
     eta = record.get("eta") if isinstance(record, Mapping) else None
-    if not isinstance(eta, int | float):
+    if not isinstance(record, Mapping) or not isinstance(eta, int | float):
         return ""
-    return say(
-        "It is about decisions like those of which at least {eta:.0f} % went either way: where the "
-        "record shows fewer, the rules do not apply, and of places too small to show it nothing "
-        "is known.",
-        eta=100 * eta,
+    whole = record.get("whole")
+    allowed = whole.get("untreated") if isinstance(whole, Mapping) else None
+    return sentences(
+        say(
+            "It is about decisions like those of which at least {eta:.0f} % went either way: where "
+            "the record shows fewer, the rules do not apply, and of places too small to show it "
+            "nothing is known.",
+            eta=100 * eta,
+        ),
+        say(
+            "Lower ends allow for the largest group among whom nobody did as suggested, as if all "
+            "of them would fare as the worst on record."
+        )
+        if isinstance(allowed, int | float) and allowed > 0
+        else "",
     )
 
 

@@ -71,7 +71,8 @@ PLACES = ("hospital", "site", "centre", "center", "family", "institution", "inst
           "facility", "krankenhaus", "klinik", "standort",
           "zentrum", "hopital", "centro")  # fmt: skip
 """Words of groups that are no single person: their rows are not one trajectory."""
-LATER = ("outcome", "death", "died", "dead", "mortality", "survived", "survival", "discharge",
+LATER = ("dth", "yrdth", "modth", "dadth", "dod", "doddate", "deathdate",
+         "outcome", "death", "died", "dead", "mortality", "survived", "survival", "discharge",
          "los", "readmission", "followup", "alive", "reward", "return", "cens", "censor",
          "censored", "censoring", "endtime", "stop", "tstop", "dropout", "dropped", "withdrawn",
          "relapse", "relapsed", "recurrence", "progression", "futime", "survtime", "osurv",

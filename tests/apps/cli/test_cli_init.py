@@ -350,6 +350,7 @@ def test_what_is_known_only_afterwards_is_no_state(tmp_path):
         "T": rng.exponential(size=n), "cens": rng.integers(0, 2, n),
         "status": rng.integers(0, 2, n), "dropout": rng.integers(0, 2, n),
         "inst": rng.integers(0, 9, n), "endtime": rng.integers(0, 99, n),
+        "yrdth": rng.integers(71, 92, n), "modth": rng.integers(1, 13, n),
     }  # fmt: skip
     pl.DataFrame(columns).write_csv(tmp_path / "cohort.csv")
     found = propose(look([tmp_path / "cohort.csv"]))

@@ -49,6 +49,22 @@ def test_anything_else_is_refused(text):
         weights_of(text)
 
 
+@pytest.mark.parametrize("costs", [5, True, {"drug": -1}, "drug=-3", {"drug": "x"}])
+def test_a_cost_is_a_number_of_at_least_0_or_a_column(costs):
+    with pytest.raises(ParameterError, match=r"or the cost of each action, at least 0"):
+        dprl.from_frame(made(50), costs=costs, reward="well", **COLUMNS)
+    below = made(50).assign(price=-1.0)
+    with pytest.raises(LogError, match="'price' are below 0 on 50 rows"):
+        dprl.from_frame(below, costs="price", reward="well", **COLUMNS)
+
+
+def test_one_guard_may_be_written_alone():
+    asked = {"reward": "well", **COLUMNS}
+    (alone, several) = (dprl.from_frame(made(50), guard=g, **asked) for g in ("price", ["price"]))
+    assert alone.digest() == several.digest()
+    assert alone.columns["guard"] == ["price"]
+
+
 def test_sums_and_costs_make_the_reward_and_are_written_as_they_were(tmp_path):
     frame = made(50)
     asked = {"reward": "well - 0.5*toxicity", "guard": ["bleeding"], **COLUMNS}

@@ -227,11 +227,20 @@ def test_a_horizon_to_which_nobody_was_followed_is_refused(target):
     read(whole.assign(days=whole["days"].clip(upper=0.5)), state="s", target=target)
 
 
+def test_features_of_whom_nobody_is_followed_are_refused():
+    frame = made(500)
+    late = frame["arm"].eq("b") & (frame["x"] > 0.3)
+    frame.loc[late, "status"] = 0
+    frame.loc[late, "days"] = np.random.default_rng(1).uniform(0.1, 0.5, late.sum())
+    with pytest.raises(LogError, match=r"below 0\.05, as their features foresee it"):
+        read(frame)
+
+
 def test_a_small_chance_to_be_followed_is_refused_for_an_arm_and_said_for_a_few():
     with pytest.raises(LogError, match=r"the chance to be followed is 1\.\d% until then"):
         read(made(400, censored=0.25))
     with pytest.warns(CutWarning, match=r"had a chance below 0\.05"):
-        read(made(400, censored=0.6, confounded=1.0))
+        read(made(400, censored=0.9, confounded=1.0))
 
 
 @pytest.mark.parametrize(
@@ -272,11 +281,19 @@ def test_of_two_labels_the_one_that_is_not_named_is_censored(labels, event):
     assert np.bincount(log.more["status"].astype(int)).tolist() == [45, 45]
 
 
-def test_durations_are_no_numbers():
+@pytest.mark.parametrize("parquet", ["", "pyarrow", "pandas"])
+def test_durations_are_no_numbers(parquet, tmp_path, monkeypatch):
     frame = made(60)
     frame["days"] = pd.to_timedelta(frame["days"], unit="D")
-    with pytest.raises(LogError, match=r"'days' holds durations[\s\S]*first: row 1: "):
-        read(frame)
+    path, asked = tmp_path / "x.parquet", {"survival": "days,status", "horizon": 1}
+    if parquet:
+        pytest.importorskip("pyarrow")
+        frame.to_parquet(path)
+    if parquet == "pandas":
+        monkeypatch.setattr("dprl.logs.reading.files.find_spec", lambda _name: None)
+    with pytest.raises(LogError, match="'days' holds durations") as error:
+        dprl.read(path, **COLUMNS, **asked) if parquet else read(frame)
+    assert error.value.where.startswith("x.parquet" if parquet else "row 1: ")
 
 
 def test_a_window_of_one_row_with_a_status_names_the_time_to_event():
@@ -348,5 +365,10 @@ def test_judges_stay_inside_what_is_possible_and_nothing_is_proved():
     assert result.facts["range"] == "declared"
     assert result.facts["highest"] == 1.0
     assert any("not seen" in word for word in result.warnings)
+    gated = dprl.gate(  # single completed outcomes lie outside of what there can be
+        dprl.DPRLDiscrete(n_min=30, gamma=1.0), read(frame.assign(s="a"), state="s"),
+        grade="large-sample", value_range=(0, 1), seed=0,
+    )  # fmt: skip
+    assert gated.certificate.grade == "large-sample"
     with pytest.raises(LogError, match="nothing can be proved"):
         dprl.gate(dprl.Rules(gamma=1.0), train, delta=0.1, value_range=(0, 1), seed=0)

@@ -38,7 +38,7 @@ from dprl.evidence.propensity import RecordedPropensity
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs.log import Label, Log
-from dprl.logs.source import Chunk, OfTreated, Source, needs_rows
+from dprl.logs.source import Chunk, OfTreated, Source, needs_rows, unseen_words
 from dprl.policies.certificate import Certificate, several_words
 from dprl.policies.explain import usual_words
 from dprl.policies.protocol import Avoid, Decisions, Kind
@@ -469,7 +469,8 @@ def by_returns(
     """
     large = settings.grade == "large-sample"
     wanted = fair_pairs(wanted, chances, settings)
-    if settings.value_range is not None:
+    estimated = large and unseen_words(source.facts.columns)  # single ones may leave the range
+    if settings.value_range is not None and not estimated:
         refuse_outside_range(source, gamma, cut, settings.value_range)
     tests = PairTests.empty(evidence, wanted.shape, tested)
     passed, low, p_value = tests.pairs, tests.low, np.ones(wanted.shape)

@@ -25,6 +25,7 @@ from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs.log import Log
 from dprl.logs.overlap import sketch
 from dprl.logs.returns import refuse_outside, returns
+from dprl.logs.source import unseen_words
 from dprl.policies.certificate import WHOLE_POLICY, Certificate
 from dprl.policies.explain import usual_words
 from dprl.policies.held_out import HeldOut
@@ -369,7 +370,8 @@ def gate_policy(proposal: Any, log: Any, settings: GateSettings) -> TablePolicy:
     if not treated.n_episodes:
         raise LogError("no episode is left to certify with.", do="Read more, or drop fewer.")
     met = Met.of(treated, _choice(policy, treated), gamma)
-    if settings.value_range is not None:
+    estimated = settings.grade != "proved" and unseen_words(log.columns)  # single ones may leave it
+    if settings.value_range is not None and not estimated:
         refuse_outside(treated, met.G, settings.value_range)
     how = bound_proved if settings.grade == "proved" else bound_large_sample
     bound, facts = how(met, settings)

@@ -428,7 +428,7 @@ def _completed(log: Log, t: Times, asked: Survival, Y: Floats) -> Floats:
     hazards = [_Hazard.of(log, t, grid, fold, t.censored, followed)]
     hazards += [_Hazard.of(log, t, grid, fold, which, grid.high) for which in causes]
     M = len(grid.times)
-    add, left = np.zeros(log.n_steps), np.ones(log.n_steps)
+    add, left, reached = np.zeros(log.n_steps), np.ones(log.n_steps), np.ones(log.n_steps)
     widths = np.diff(np.append(grid.times, asked.horizon))
     size, place = max(1, 2_000_000 // M), np.arange(M)
     for k in range(int(fold.max()) + 1):
@@ -436,6 +436,7 @@ def _completed(log: Log, t: Times, asked: Survival, Y: Floats) -> Floats:
         for rows in np.array_split(own, max(1, -(-len(own) // size))):
             C, *E = (hazard.at(rows, k) for hazard in hazards)
             Q = _expected(asked, grid, widths, E)
+            reached[rows] = _reached(C, E)
             cens = t.censored[t.episode[rows]] & (last[t.episode[rows]] == rows)
             risk = (place >= grid.low[rows][:, None]) & (place < followed[rows][:, None])
             G = np.maximum(np.cumprod(1 - np.where(risk, C, 0.0), axis=1), LEAST)
@@ -443,6 +444,20 @@ def _completed(log: Log, t: Times, asked: Survival, Y: Floats) -> Floats:
             dM = -(1 - G / before)
             dM[cens, grid.end[t.episode[rows[cens]]]] += 1
             add[rows], left[rows] = (Q / G * dM).sum(axis=1), G[:, -1]
+    hardly = np.flatnonzero(reached < SMALL)
+    alone = log.features is not None and log.n_steps == log.n_episodes
+    if alone and len(hardly) > max(CELL, MANY * len(reached)):
+        one = int(hardly[0])
+        raise LogError(
+            f"for {len(hardly):,} of {many(len(reached), 'episode')} the chance to be followed to "
+            f"{asked.when} or an event is below {SMALL:g}, as their features foresee it.",
+            f"episode {log.episodes[one]!r}, with {log.actions[log.action[one]]!r}",
+            worded(
+                "Nothing tells what came then: choose a shorter {horizon}, or leave them out of "
+                "the table.",
+                horizon=option("horizon"),
+            ),
+        )
     result = add.copy()
     seen = ~t.censored
     small = int((left[last[seen]] < SMALL).sum())
@@ -460,6 +475,14 @@ def _completed(log: Log, t: Times, asked: Survival, Y: Floats) -> Floats:
         rows = log.starts[1:][log.lengths > back] - 1 - back
         result[rows] += result[rows + 1] / left[rows]
     return result
+
+
+def _reached(C: Floats, hazards: list[Floats]) -> Floats:
+    """float64 (n,): the chance that the outcome of a row is seen: an event, or the horizon."""
+    S = np.cumprod(1 - np.minimum(sum(hazards), 0.999), axis=1)
+    G = np.cumprod(1 - C, axis=1)
+    before = [np.column_stack([np.ones(len(x)), x[:, :-1]]) for x in (S, G)]
+    return np.asarray(((before[0] - S) * before[1]).sum(axis=1) + S[:, -1] * G[:, -1])
 
 
 def _expected(asked: Survival, grid: _Grid, widths: Floats, hazards: list[Floats]) -> Floats:

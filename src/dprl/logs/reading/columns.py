@@ -516,6 +516,15 @@ def _menu(value: Any, name: str) -> tuple[Any, ...]:
 # -- numbers -----------------------------------------------------------------------------------
 
 
+def no_number(name: str, where: str) -> LogError:
+    """The error that a column holds durations."""
+    return LogError(
+        f"{name!r} holds durations, and no unit says how long 1 is.",
+        where,
+        "Write numbers, for example of days: td / pd.Timedelta(days=1).",
+    )
+
+
 def numbers(
     values: Any, name: str, missing: NDArray[np.bool_] | None = None, *, copy: bool = True
 ) -> NDArray[np.float64]:
@@ -530,11 +539,8 @@ def numbers(
     if array.ndim != 1:
         raise LogError(f"{name!r} must be one column of numbers; got shape {array.shape}.")
     if array.dtype.kind == "m":
-        raise LogError(
-            f"{name!r} holds durations, and no unit says how long 1 is.",
-            f"row 1: {array[:1].astype('timedelta64[s]').astype(object)[0]}" if len(array) else "",
-            "Write a number, for example days: td / pd.Timedelta(days=1).",
-        )
+        first = array[:1].astype("timedelta64[s]").tolist()
+        raise no_number(name, f"row 1: {first[0]}" if first else "")
     if array.dtype.kind not in "iubf":
         objects = array.tolist() if array.dtype.kind != "U" else list(map(str, array))
         result = np.full(len(array), np.nan)

@@ -15,6 +15,7 @@ import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -37,6 +38,7 @@ from dprl.logs.reading.columns import (
     Columns,
     encode,
     is_large,
+    no_number,
     recode,
     refuse_fractions,
     refuse_rounded,
@@ -893,9 +895,30 @@ class Files(FileTimes):
         odd = f"NOT isnan({c}) AND (abs({c}) > {WHOLE[1]} OR {c} != round({c}))"
         return bool(self.one_row(f"SELECT count(*) FILTER ({odd}) FROM raw")[0])
 
+    def _is_duration(self, name: str) -> bool:
+        """Whether a Parquet column holds durations, which its types show as whole numbers."""
+        if self.types[name] not in ("BIGINT", "INTERVAL"):
+            return False
+        if find_spec("pyarrow") is not None:
+            from pyarrow.parquet import read_schema
+
+            schema = read_schema(self.files[0])
+            return name in schema.names and str(schema.field(name).type).startswith("duration")
+        kept = self.run(
+            "SELECT decode(value) FROM parquet_kv_metadata(?) WHERE decode(key) = 'pandas'",
+            [self.files[0]],
+        ).fetchall()
+        columns = json.loads(kept[0][0]).get("columns", []) if kept else []
+        return any(
+            one.get("name") == name and "timedelta" in str(one.get("numpy_type"))
+            for one in columns
+        )  # fmt: skip
+
     def number(self, name: str) -> Any:
         """A column of numbers, NaN where one is missing."""
         c = self.place[name]
+        if self.kind == "parquet" and self._is_duration(name):
+            raise no_number(name, os.path.basename(self.files[0]))
         if self.types[name] != "VARCHAR":
             short = self.types[name] == "FLOAT"
             return self.number_or_nan(c if short else f"CAST({c} AS DOUBLE)")[0]

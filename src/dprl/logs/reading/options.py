@@ -290,6 +290,8 @@ class Reading:
 
         object.__setattr__(self, "categorical", tuple(self.categorical or ()))
         object.__setattr__(self, "events", check_events(self.events))
+        if isinstance(self.guard, str):
+            object.__setattr__(self, "guard", (self.guard,))
         if isinstance(self.missing, str):
             missing_words(self.missing, {})  # refused before a file is opened
         self._check_reward()

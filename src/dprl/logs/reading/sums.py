@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from dprl._core.arrays import Floats
-from dprl._core.table import first_few
+from dprl._core.table import first_few, many
 from dprl._core.words import option, worded
 from dprl.errors import LogError, ParameterError
 
@@ -132,17 +132,17 @@ def costs_of(costs: Any) -> dict[str, float] | str:
         return costs
     given = costs
     if not isinstance(costs, Mapping):
-        words = [costs] if isinstance(costs, str) else list(costs)
-        if len(words) == 1 and "=" not in str(words[0]):
-            return str(words[0])
+        words = list(costs) if isinstance(costs, list | tuple) else [costs]
+        if len(words) == 1 and isinstance(words[0], str) and "=" not in words[0]:
+            return words[0]
         given = dict(str(one).rpartition("=")[::2] for one in words)
     try:
         known = {str(action): float(cost) for action, cost in given.items()}
     except (TypeError, ValueError):
         known = {"": np.nan}
-    if not all(action and np.isfinite(cost) for action, cost in known.items()):
+    if not all(action and 0 <= cost < np.inf for action, cost in known.items()):
         raise ParameterError(
-            worded("{costs} must be a column, or the cost of each action.",
+            worded("{costs} must be a column, or the cost of each action, at least 0.",
                    costs=option("costs", costs)),
             do="For example: 'drug=12.5'. An action that is not named costs nothing.",
             argument="costs",
@@ -191,6 +191,12 @@ def summed(
     if cost:
         if isinstance(cost, str):
             spent = number(cost)
+            if (spent < 0).any():
+                raise LogError(
+                    f"the costs in {cost!r} are below 0 on {many(int((spent < 0).sum()), 'row')}.",
+                    f"row {(row := int(np.argmax(spent < 0))) + 1:,}: {spent[row]:g}",
+                    "A cost is taken off the outcome: write it as a number of at least 0.",
+                )
         else:
             unknown = sorted({*cost} - {str(label) for label in action})
             if unknown:

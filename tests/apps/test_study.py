@@ -308,6 +308,7 @@ def test_the_command_says_what_it_cannot_know(tmp_path, monkeypatch, capsys):
     code, out, err = ran(capsys, "study", "t.csv", "--out", "s")
     assert (code, out) == (1, "")
     assert "--reward COLUMN" in err
+    assert "no column names them, add one that numbers the rows" in " ".join(err.split())
     assert not (tmp_path / "s").exists()
     code, out, _ = ran(capsys, "study", "t.csv", "--out", "s", "--json")
     assert (code, json.loads(out)["ok"]) == (1, False)
@@ -332,4 +333,35 @@ def test_what_changes_with_the_division_is_not_advised(pathway):
     from dataclasses import replace
 
     torn = replace(pathway, facts={**pathway.facts, "same": 3})
-    assert "CHANGES with the division (same in 3 of 10): do not act on it" in str(torn)
+    said = str(torn)
+    assert "Which situations it names CHANGES with the division (same in 3 of 10)" in said
+    assert "agree with the whole; do not act on single situations" in said
+    assert "do not act on it" not in said  # the others agree
+    name = torn.evaluation.headline
+    row = {**torn.evaluation[name], "difference_low": -1.0}
+    unsure = replace(torn.evaluation, rows={**torn.evaluation.rows, name: row})
+    assert "It CHANGES with the division (same in 3 of 10): do not act on it" in str(
+        replace(torn, evaluation=unsure)
+    )
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({"refuted": True}, "the record refutes the model of practice"),
+        ({"unsupported": 0.07}, "in 7% of episodes it leads to what nobody did there"),
+        ({"ess_differs": 12.0}, "fewer than 30 followed it (effective sample)"),
+    ],
+)
+def test_it_is_said_why_there_is_no_interval(pathway, facts, why):
+    from dataclasses import replace
+
+    name = pathway.evaluation.headline
+    row = {**pathway.evaluation[name], "difference_low": np.nan, "difference_high": np.nan}
+    judged = replace(
+        pathway.evaluation, facts={**pathway.evaluation.facts, **facts},
+        rows={**pathway.evaluation.rows, name: row},
+    )  # fmt: skip
+    bare = replace(pathway, evaluation=judged)
+    assert f"as estimated, without an interval, because {why}." in str(bare)
+    assert "because" not in str(pathway)

@@ -195,16 +195,88 @@ def test_the_check_says_who_was_censored_and_where_nobody_was_followed():
     words = dprl.check(frame, survival="days,status", horizon=1, **COLUMNS, also=()).details()
     assert "censored before 1 days: a " in words
     assert "event-free at 1 days by Kaplan-Meier" in words
-    frame.loc[frame["arm"] == "b", ["days", "status"]] = [0.5, 0]
-    found = dprl.check(frame, survival="days,status", horizon=1, **COLUMNS, also=()).findings
+    arm = frame["arm"].eq("b")
+    frame.loc[arm, ["days", "status"]] = [0.5, 0]
+    small = frame[~arm | (np.cumsum(arm) <= 9)]
+    found = dprl.check(small, survival="days,status", horizon=1, **COLUMNS, also=()).findings
     assert "b 0.5" in next(f.what for f in found if f.rule == "beyond_follow_up")
     with pytest.warns(CutWarning, match=r"followed with b 0\.5"):
-        read(frame)
+        read(small)
 
 
-def test_a_small_chance_to_be_followed_is_said():
-    with pytest.warns(CutWarning, match=r"had a chance below 0\.05"):
+@pytest.mark.parametrize("target", ["event-free", "time", "risk"])
+def test_a_horizon_to_which_nobody_was_followed_is_refused(target):
+    """Of an arm, and of an arm in one state alone; there it is said by reading and by the check."""
+    frame = made(400)
+    frame["s"] = np.where(frame["x"] > 0, "well", "ill")
+    late = frame["arm"].eq("b")
+    for who, state, word in (
+        (late, ["x"], "'b': "), (late & frame["s"].eq("ill"), "s", "'b' in state 'ill'")
+    ):  # fmt: skip
+        short = frame.copy()
+        short.loc[who, "status"] = 0
+        short.loc[who, "days"] = np.minimum(short.loc[who, "days"], 0.5)
+        options = {"state": state, "target": target}
+        with pytest.raises(LogError, match=rf"{word}.*nobody was followed beyond 0\.5"):
+            read(short, **options)
+        asked = {**COLUMNS, **options, "survival": "days,status", "horizon": 1, "also": ()}
+        result = dprl.check(short, **asked)
+        assert [f.rule for f in result.findings if f.level == "error"] == ["unseen"]
+        assert result.log is None
+    whole = frame.assign(status=1)  # who had the event is known, however early
+    read(whole.assign(days=whole["days"].clip(upper=0.5)), state="s", target=target)
+
+
+def test_a_small_chance_to_be_followed_is_refused_for_an_arm_and_said_for_a_few():
+    with pytest.raises(LogError, match=r"the chance to be followed is 1\.\d% until then"):
         read(made(400, censored=0.25))
+    with pytest.warns(CutWarning, match=r"had a chance below 0\.05"):
+        read(made(400, censored=0.6, confounded=1.0))
+
+
+@pytest.mark.parametrize(
+    ("labels", "event", "events"),
+    [
+        ((1, 2), (), ()),
+        ((1, 2), (), ["2"]),
+        ((1, 2), ("1",), ["1x", "2", "alive"]),
+        (("alive", "dead"), (), ()),
+        (("alive", "dead"), ("dead",), ["alive"]),
+        ((0, 1, 2), ("2",), ()),
+        ((1, 2, 3), (), ["2", "3"]),
+        (("relapse", "death"), ("relapse",), ()),
+    ],
+)
+def test_a_status_that_may_be_censored_is_never_taken_for_an_event(labels, event, events):
+    frame = made(90)
+    frame["status"] = [labels[i % len(labels)] for i in range(90)]
+    if "1x" in events:  # both are named, so that both are events
+        log = read(frame, survival=("days", "status", *event), events=events)
+        assert set(log.more["status"]) == {1, 3}
+        return
+    with pytest.raises(LogError, match="does not say which is the event") as error:
+        read(frame, survival=("days", "status", *event), events=events)
+    assert f"{labels[0]!r} on {90 // len(labels)} rows" in error.value.where
+    assert "survival=('days', 'status', '" in error.value.do
+    assert "events=[" not in error.value.do
+
+
+@pytest.mark.parametrize(
+    ("labels", "event"),
+    [((1, 2), "2"), ((1.0, 2.0), "2"), (("alive", "dead"), "dead"), ((1, 0), "0"), ((0, 1), "1")],
+)
+def test_of_two_labels_the_one_that_is_not_named_is_censored(labels, event):
+    frame = made(90)
+    frame["status"] = [labels[i % 2] for i in range(90)]
+    log = read(frame, survival=("days", "status", event))
+    assert np.bincount(log.more["status"].astype(int)).tolist() == [45, 45]
+
+
+def test_durations_are_no_numbers():
+    frame = made(60)
+    frame["days"] = pd.to_timedelta(frame["days"], unit="D")
+    with pytest.raises(LogError, match=r"'days' holds durations[\s\S]*first: row 1: "):
+        read(frame)
 
 
 def test_a_window_of_one_row_with_a_status_names_the_time_to_event():
@@ -240,7 +312,7 @@ def test_causes_are_named_or_refused():
     with pytest.raises(LogError, match="2"):
         read(frame)
     frame["status"] = frame["status"].map({0: "censored", 1: "relapse", 2: "death"})
-    with pytest.raises(LogError, match="neither terminal nor cut"):
+    with pytest.raises(LogError, match="does not say which is the event"):
         read(frame, survival="days,status,relapse")
     log = read(frame, survival="days,status,relapse", events=["death"], target="risk")
     assert log.events == ("death",)

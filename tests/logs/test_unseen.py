@@ -67,6 +67,29 @@ def test_without_the_word_a_missing_outcome_is_refused_and_all_or_none_as_ever()
         dprl.from_frame(frame, missing={"x": "weights"}, **COLUMNS)
 
 
+def test_an_action_that_nobody_measured_is_refused():
+    """Overall, in a state, and where features foresee it; few rows, and enough of many, pass."""
+    frame = made(900)
+    frame["s"] = np.where(frame["x"] > 0, "well", "ill")
+    asked, b = {**COLUMNS, "missing": {"score": "weights"}}, frame["arm"].eq("b")
+    ill = b & frame["s"].eq("ill")
+    frame["score"] = frame["full"].where(frame.index % 5 > 0)
+    for state, gone, words in (
+        (["x"], b, "0 of 4.. rows with 'b'"),
+        ("s", ill, "0 of 2.. rows with 'b' in state 'ill'"),
+        ("s", ill & (np.cumsum(ill) > 4), "of 2.. rows with 'b' in state 'ill'"),
+        (["x"], ill, "with a chance below 0.05"),
+    ):
+        less = frame.assign(score=frame["score"].where(~gone))
+        with pytest.raises(LogError, match=words):
+            dprl.from_frame(less, **{**asked, "state": state})
+        found = dprl.check(less, **{**asked, "state": state})
+        assert [f.rule for f in found.findings if f.level == "error"] == ["unseen"]
+        assert found.log is None
+    few = frame.assign(score=frame["score"].where(~ill))[~ill | (np.cumsum(ill) < 10)]
+    assert dprl.from_frame(few, **{**asked, "state": "s"}).columns["unseen"]["rows"] > 0
+
+
 def test_on_several_rows_the_outcome_of_last_rows_is_completed():
     frame = made(200)
     first = frame.assign(k=0, score=np.nan)

@@ -42,6 +42,7 @@ from dprl.errors import DprlError, LogError, ParameterError, PolicyError
 from dprl.evaluation._effects import against_everyone, effects, for_everyone
 from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._parts import by_part, by_part_for_everyone, parts_of, told_parts
+from dprl.evaluation.result import BLIND, ENOUGH, judged_by
 from dprl.logs.design import all_chances
 from dprl.logs.log import Log, check_log
 from dprl.policies.base import only
@@ -186,6 +187,12 @@ class Study(Result):
         ends = (row[f"difference{end}"] for end in ("", "_low", "_high"))
         return self.evaluation.outcome.apart(*ends)
 
+    def _gain(self) -> str:
+        """What it brings, in words; where they tell no interval, why there is none."""
+        assert self.evaluation is not None
+        verdict, words = self._judged()
+        return f"{words}{_why_bare(self.evaluation.facts)}" if verdict == "unknown" else words
+
     def answer(self) -> list[str]:
         """The answer in at most eight lines, the finding first.
 
@@ -202,7 +209,7 @@ class Study(Result):
         if self.effects is not None:
             lines += self._trial()
         elif self.evaluation is not None:
-            lines.append(f"{_agreement(self.verdict, f)}: {self._judged()[1]}.")
+            lines.append(f"{_agreement(self.verdict, self.evaluation, f)}: {self._gain()}.")
             lines += self._told(LINES)
             if self.sensitivity is not None:
                 lines.append(_hidden(self.sensitivity))
@@ -229,7 +236,7 @@ class Study(Result):
             f"{100 * (1 - self.effects.delta):g} %."
         ]
         if self.evaluation is not None:
-            lines.append(f"{_agreement(self.verdict, f)}: {self._judged()[1]}.")
+            lines.append(f"{_agreement(self.verdict, self.evaluation, f)}: {self._gain()}.")
             lines += self._told(LINES - 1)
         else:
             told = [row for row in arms if row["arm"] != self.effects.best or not self._everyone]
@@ -259,7 +266,13 @@ class Study(Result):
         if n is None:
             return ""
         if 2 * same < n:
-            return f" It CHANGES with the division (same in {same} of {n}): do not act on it."
+            of_it = f"CHANGES with the division (same in {same} of {n})"
+            if self.verdict == "agrees":
+                return (
+                    f" Which situations it names {of_it}: those who judge agree with the whole; do "
+                    "not act on single situations."
+                )
+            return f" It {of_it}: do not act on it."
         return f" Another division says the same in {same} of {n}."
 
     def lines(self) -> list[str]:
@@ -291,7 +304,7 @@ class Study(Result):
 
         rows = [
             {
-                "for whom": c.situation, "do": str(c.suggested), "instead of": str(c.usual),
+                "for whom": c.situation, "do": str(c.suggested), "instead of": str(c.instead),
                 "better by": c.check.advantage, "low": c.check.low, "high": c.check.high,
                 "took": c.check.took, "others": c.check.others, "judged": verdict(c.check),
             }
@@ -385,15 +398,27 @@ class Study(Result):
         return [*self.answer(), *self._warned()][:8]
 
 
-def _agreement(verdict: Verdict, facts: Mapping[str, Any]) -> str:
+def _agreement(verdict: Verdict, judged: Evaluation, facts: Mapping[str, Any]) -> str:
     """What the part that judged says, in words."""
-    n, divisions = f"{facts['judged']:,}", len(facts["spread"])
-    who = f"The {n} others" if not divisions else f"The others, in {divisions + 1} divisions,"
+    n, divisions = f"{facts['judged']:,}", judged.settings.get("divisions")
+    who = f"The {n} others" if divisions is None else f"The others, in {divisions} divisions,"
     return {
         "agrees": f"{who} agree",
         "contradicts": f"{who} CONTRADICT it, so do not act on it",
         "not confirmed": f"{who} do not confirm it, so do not act on it yet",
     }[verdict]
+
+
+def _why_bare(facts: Mapping[str, Any]) -> str:
+    """Why an estimate has no interval, as the end of a sentence; '' where it is not known."""
+    if facts["refuted"]:
+        return ", because the record refutes the model of practice"
+    if facts["unsupported"] > BLIND:
+        share = f"{facts['unsupported']:.0%} of {facts['unit']}"
+        return f", because in {share} it leads to what nobody did there"
+    if judged_by(facts) < ENOUGH:
+        return f", because fewer than {ENOUGH} followed it (effective sample)"
+    return ""
 
 
 def _hidden(doubt: Sensitivity) -> str:

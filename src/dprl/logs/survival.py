@@ -38,14 +38,14 @@ import numpy as np
 from dprl._core.arrays import Bools, Floats, Ints, doubles
 from dprl._core.checks import check_choice, wrong
 from dprl._core.table import Table, many
-from dprl._core.words import option, worded
+from dprl._core.words import either, option, worded
 from dprl.errors import CutWarning, LogError, ParameterError
 from dprl.logs.censoring import SMALL, folds_of, outside
 from dprl.logs.checking.findings import Finding
 from dprl.logs.log import CUT, EVENT, TERMINAL, Log
 from dprl.logs.outcome import Outcome
 from dprl.logs.source import unseen_words
-from dprl.logs.unseen import MANY, Inputs, by_action, cross_fitted
+from dprl.logs.unseen import CELL, MANY, Inputs, by_action, cross_fitted
 
 TARGETS: Final = ("event-free", "time", "risk")
 """What can be asked of a time to event."""
@@ -61,6 +61,15 @@ LEAST: Final = 0.02
 """The smallest chance to be followed that a weight is made of."""
 UNITS: Final = ("days", "weeks", "months", "years", "hours", "minutes")
 """Names of columns that say the unit of their times."""
+SEEN_NOT: Final = (
+    "0", "false", "no", "none", "cut", "truncated", "censored", "censor", "cens", "alive", "living",
+    "lost", "lost to follow-up", "withdrawn", "event-free", "no event", "zensiert", "lebt",
+)  # fmt: skip
+"""What tables call who was censored, in small letters."""
+CAME: Final = ("1", "true", "yes", "event", "terminal", "terminated")
+"""What tables call the event where nobody names it."""
+FATAL: Final = ("event", "dead", "death", "died", "deceased", "terminal", "terminated")
+"""What is never censored, whatever else is the event."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +139,62 @@ class Survival:
         unit = self.duration if self.duration.lower() in UNITS else f"({self.duration})"
         return f"{self.horizon:g} {unit}"
 
+    def meant(self, labels: Sequence[Any], rows: Sequence[int], events: Sequence[str]) -> list[Any]:
+        """The labels of the status with 1 for the event and 0 for censored; else a LogError.
+
+        Args:
+            labels: The labels as the source writes them.
+            rows: On how many rows each stands.
+            events: The competing events that are declared.
+        """
+        texts = [str(label).strip() for label in labels]
+        words, others = [text.lower() for text in texts], {name.lower() for name in events}
+        if self.cause and self.cause not in texts:
+            raise LogError(
+                f"{self.status!r} is {self.cause!r} nowhere.",
+                f"it holds {', '.join(map(repr, labels[:8]))}",
+                "Name the event as the column does.",
+            )
+        alone = [word for text, word in zip(texts, words, strict=True) if text != self.cause]
+        pair = bool(self.cause) and len(alone) == 1 and alone[0] not in (*FATAL, *others)
+
+        def one(label: Any, text: str, word: str) -> Any:
+            if text == self.cause or (not self.cause and word in CAME):
+                return 1
+            if pair or word in SEEN_NOT:
+                return None if word in others else 0
+            return label if word in others and word not in CAME else None
+
+        result = [one(*each) for each in zip(labels, texts, words, strict=True)]
+        unsaid = not self.cause and others & {*words} and not {*words} & {*SEEN_NOT}
+        doubt = None in result or (unsaid and "1" in words)  # 1 and 2 as R writes them, or causes
+        if doubt:
+            each = ", ".join(
+                f"{label!r} on {many(int(n), 'row')}"
+                for label, n in list(zip(labels, rows, strict=True))[:8]
+            )
+            likely = [t for t, word in zip(texts, words, strict=True) if word in FATAL]
+            likely += [t for t, word in zip(texts, words, strict=True) if word not in SEEN_NOT][
+                ::-1
+            ]
+            likely = ["1"] * ("1" in texts and bool({*words} & {*SEEN_NOT})) + likely
+            name = self.cause or (likely or texts)[0]
+            raise LogError(
+                f"{self.status!r} does not say which is the event and who was censored.",
+                each,
+                worded(
+                    "Name the event, for example {choice}. Of two labels the other is then the "
+                    "censored. Of more, write censored (or 0) for who was censored, and a word of "
+                    "its own for any other event, which {events} names.",
+                    choice=either(
+                        f"survival=({self.duration!r}, {self.status!r}, {name!r})",
+                        f"--survival {self.duration},{self.status},{name}",
+                    ),
+                    events=option("events"),
+                ),
+            )
+        return result
+
     def outcome(self, given: Outcome) -> Outcome:
         """What the log's rewards are, and which way is better, where nobody said otherwise."""
         what = {
@@ -179,6 +244,7 @@ def survived(log: Log, asked: Survival) -> Log:
     reward[last] = Y
     columns: dict[str, Any] = dict(log.columns)
     if n:
+        _refuse_unfollowed(log, t, asked)
         returns = _completed(log, t, asked, Y)
         reward[last] = returns[log.starts[:-1]]
         columns["unseen"] = {"rows": n}
@@ -264,6 +330,42 @@ def _check(log: Log, duration: Floats, asked: Survival) -> None:
             f"episode {log.episodes[episode]!r}: {duration[row - 1]:g}, then {duration[row]:g}",
             "With several rows an episode, every row holds the time from its own decision on.",
         )
+
+
+def _refuse_unfollowed(log: Log, t: Times, asked: Survival) -> None:
+    """Refuse a horizon to which (hardly) anybody with an action, or in a state, was followed."""
+    first = log.starts[:-1]
+    arm, labels = log.action[first].astype(np.int64), log.features is None
+    state = log.codes()[first].astype(np.int64) if labels else arm
+    for cell in (arm, state * log.n_actions + arm) if labels else (arm,):
+        order = np.argsort(cell, kind="stable")
+        for own in np.split(order, np.flatnonzero(np.diff(cell[order])) + 1):
+            gone, T = t.censored[own], t.times[own]
+            if len(own) < CELL or not gone.any():
+                continue
+            at, lost = np.unique(T[gone], return_counts=True)
+            ended = np.sort(T[t.status[own] > 0])  # an event comes before who was censored then
+            there = len(own) - np.searchsorted(np.sort(T), at, "left")
+            there -= np.searchsorted(ended, at, "right") - np.searchsorted(ended, at, "left")
+            chance = float(np.prod(1 - lost / there))
+            if chance >= SMALL:
+                continue
+            whose = log.actions[arm[own[0]]]
+            where = "" if cell is arm else f" in state {log.states[state[own[0]]]!r}"
+            how = f"the chance to be followed is {chance:.1%}" if chance else "nobody was"
+            who = f"{many(len(own), 'episode')} with {whose!r}{where}"
+            raise LogError(
+                f"the horizon, {asked.when}, lies beyond the follow-up of {who}: "
+                f"{int(gone.sum()):,} were censored before, and {how} "
+                + ("until then." if chance else f"followed beyond {T.max():g}."),
+                f"episode {log.episodes[int(own[np.argmax(gone)])]!r}, censored at "
+                f"{T[np.argmax(gone)]:g}",
+                worded(
+                    "Nothing tells what came then: choose a shorter {horizon}, or leave them out "
+                    "of the table.",
+                    horizon=option("horizon"),
+                ),
+            )
 
 
 # --- Completing
@@ -465,6 +567,7 @@ def curves(log: Log, times: Sequence[float] | None = None) -> Table:
         own = arm == a
         T, status = t.times[own], t.status[own]
         share, se = curve_of(T, status, ask, asked.target == "risk")
+        share = np.round(share, 14)  # a sum of parts that is 1 but for rounding has no log-log
         with np.errstate(divide="ignore", invalid="ignore"):
             width = 1.959964 * se / np.abs(share * np.log(share))
             ends = [share ** np.exp(sign * width) for sign in (1, -1)]

@@ -31,7 +31,7 @@ from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.optional import single_thread
 from dprl._core.table import many
 from dprl.errors import LogError
-from dprl.logs.censoring import STEPS, folds_of, indicators, of_features
+from dprl.logs.censoring import SMALL, STEPS, folds_of, indicators, of_features
 from dprl.logs.checking.findings import Finding
 from dprl.logs.log import Log
 from dprl.logs.source import unseen_words
@@ -39,6 +39,12 @@ from dprl.logs.source import unseen_words
 Family = Literal["hazard", "chance", "mean"]
 SMALLEST: Final = 0.02
 """The smallest chance to be seen that a weight is made of."""
+CELL: Final = 10
+"""Rows from which on an action (in a state) must have been measured: `LEAST` times, and 10 %."""
+LEAST: Final = 5
+"""The fewest outcomes that stand for others of the same action (and state)."""
+FEW_ROWS: Final = 10
+"""As many rows, or 1 % if that is more, may have a chance below `SMALL` to be measured."""
 ENOUGH: Final = 60
 """Events, or rows of the rarer kind, from which on boosted trees are tried."""
 MANY: Final = 0.05
@@ -200,16 +206,21 @@ def completed(log: Log) -> Log:
             "was not measured.",
             do="Read more groups.",
         )
-    x, fold = Inputs.of(log), folds_of(log)
+    fold = folds_of(log)
     might = np.ones(log.n_steps, bool)
     last = np.zeros(log.n_steps, bool)
     last[log.starts[1:] - 1] = True
     if not (~seen & ~last).any():  # outcomes stand at the end, and what is before them is known
         might = last
+    _refuse_unmeasured(log, might, seen)
+    x = Inputs.of(log)
     known, pi = seen & might, np.ones(log.n_steps)
     chances = cross_fitted("chance", x.at(might), seen[might].astype(float), fold[might], x)
     for k, chance in enumerate(chances):
         pi[(fold == k) & might] = chance[(fold == k) & might]
+    hardly = might & (pi < SMALL)
+    if hardly.sum() > max(FEW_ROWS, might.sum() / 100):
+        _refuse(log, hardly, might, seen, f"with a chance below {SMALL:g} as predicted")
     weight = np.where(seen, 1 / np.maximum(pi, SMALLEST), 0.0)
     means = cross_fitted("mean", x.at(known), log.reward[known], fold[known], x)
     reward = log.reward.copy()
@@ -218,6 +229,36 @@ def completed(log: Log) -> Log:
         reward[own] = mean[own] + weight[own] * (reward[own] - mean[own])
     facts = {"rows": int((~seen).sum()), **_apart(log, might, seen, weight)}
     return replace(log, reward=reward, columns={**log.columns, "unseen": facts})
+
+
+def _refuse_unmeasured(log: Log, might: Bools, seen: Bools) -> None:
+    """Refuse an action, or an action in a state, whose outcome (hardly) anybody measured."""
+    cells = [log.action.astype(np.int64)]
+    if log.features is None:
+        cells.append(log.codes().astype(np.int64) * log.n_actions + log.action)
+    for cell in cells:
+        n = np.bincount(cell[might])
+        got = np.bincount(cell[might & seen], minlength=len(n))
+        bad = np.flatnonzero((n >= CELL) & (got < np.minimum(n, np.maximum(LEAST, n / 10))))
+        if len(bad):
+            rows = might & (cell == bad[np.argmin(got[bad] / n[bad])])
+            state = f" in state {log.states[log.codes()[rows][0]]!r}" if cell is cells[-1] and (
+                log.features is None
+            ) else ""  # fmt: skip
+            _refuse(log, rows, might, seen, f"with {log.actions[log.action[rows][0]]!r}{state}")
+
+
+def _refuse(log: Log, rows: Bools, might: Bools, seen: Bools, whose: str) -> None:
+    """Raise the error that hardly any outcome of some rows was measured."""
+    row = int(np.argmax(rows))
+    episode = log.episodes[int(np.searchsorted(log.starts, row, "right")) - 1]
+    raise LogError(
+        f"the outcome was measured on {int(seen[rows].sum()):,} of {many(int(rows.sum()), 'row')} "
+        f"{whose}: nothing tells what came of {log.actions[log.action[row]]!r} there.",
+        f"episode {episode!r}; of all, {int(seen[might].sum()):,} of {int(might.sum()):,} measured",
+        "Leave that action, or who is in that state, out of the table, or take an outcome that was "
+        "measured there.",
+    )
 
 
 def _apart(log: Log, might: Bools, seen: Bools, weight: Floats) -> dict[str, Any]:

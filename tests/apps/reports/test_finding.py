@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter
 
@@ -11,7 +12,7 @@ import pytest
 import dprl
 from conftest import to_log
 from dprl._core.inference import contrast_of
-from dprl.apps.reports.changes import describe_changes, pooled_check
+from dprl.apps.reports.changes import as_called, describe_changes, pooled_check
 from dprl.apps.reports.finding import title_of
 
 WORLD = dprl.envs.care_pathway()
@@ -195,3 +196,18 @@ def test_exceptions_of_a_rule_are_on_its_card_and_not_in_the_title():
     described = describe_changes(policy, lottery(n=300))
     assert title_of(described) == "When pressure above 0 (with exceptions): drug, not none."
     assert described.changes[0].situation == "pressure above 0, but not where pressure above 2.5"
+
+
+def test_what_is_suggested_is_never_what_it_replaces():
+    """Where two actions have half each, and one of them is suggested."""
+    n = 400
+    action = np.where(np.arange(n) % 2, "new", "old")
+    log = dprl.from_arrays(
+        episode=np.arange(n), state=np.full(n, "severe"), action=action,
+        reward=(action == "new") + 0.01 * (np.arange(n) % 7), called={"action": {"new": "Fancy"}},
+    )  # fmt: skip
+    described = describe_changes(dprl.DPRLDiscrete(n_min=10, gamma=1.0).fit(log), log)
+    (change,) = as_called(described).changes
+    assert (change.usual, change.suggested, change.instead) == ("Fancy or old", "Fancy", "old")
+    assert title_of(as_called(described)).endswith("Fancy, not old.")
+    assert dataclasses.replace(change, suggested="not old", avoid="old").instead == "old"

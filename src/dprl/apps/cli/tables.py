@@ -242,7 +242,14 @@ def _listed(columns: list[str]) -> str:
 
 
 def _meaning(role: str) -> str:
-    return next(one.help for one in ROLES if one.name == role)
+    return next(one.help for one in ROLES if one.name == role) + ROW_EACH * (role == "episode")
+
+
+ROW_EACH = (
+    " If each row is a patient of its own and no column names them, add one that numbers the rows "
+    "(1, 2, 3, ...) and name that."
+)
+"""What to do with a table of one decision each that has no name for its rows."""
 
 
 def _ask(role: str, candidates: list[str], columns: list[str]) -> Any:

@@ -218,6 +218,14 @@ class Change:
         return self.usual == DIVIDED
 
     @property
+    def instead(self) -> Label:
+        """The usual action without what is suggested: of two with half each, the other one."""
+        named = self.suggested if self.avoid is None else self.avoid
+        halves = getattr(self.usual, "parts", ())
+        others = [half for half in halves if (half == str(named)) == (self.avoid is not None)]
+        return others[0] if len(others) == 1 else self.usual
+
+    @property
     def drawn(self) -> tuple[float | None, ...]:
         """The differences that pages draw of it, besides those of a check."""
         if self.rule is not None:
@@ -255,7 +263,8 @@ class Claim:
     Attributes:
         situations: Where, in words, the surest first.
         suggested: What is suggested: an action, or "not" an action.
-        usual: What is usually done there instead; several where situations differ in it.
+        usual: What is usually done there instead, never what is suggested; several where situations
+            differ in it.
         changes: Keys of the changes; empty where the usual action is to be taken always.
         share: Share of the log's decisions there at which it is done already.
         check: What the log says of all of them together, situation by situation.
@@ -760,7 +769,7 @@ def _together(
             G,
             avoid=first.avoid is not None,
         )
-        usual = tuple(dict.fromkeys(change.usual for _, change, _ in own))
+        usual = tuple(dict.fromkeys(change.instead for _, change, _ in own))
         keys = tuple(change.key for _, change, _ in own)
         check = first.check if len(own) == 1 else one.check
         claims.append(replace(one, suggested=suggested, usual=usual, changes=keys, check=check))

@@ -272,7 +272,7 @@ class Facts:
             else self.t(
                 "Where {situation}: {suggested} instead of {usual}.",
                 situation=self.t.situation(c.situation, names, short),
-                usual=short(self.t.part(c.usual)),
+                usual=short(self.t.part(c.instead)),
                 suggested=short(c.suggested),
             )
             for c in d.changes[:SHOWN]

@@ -105,10 +105,14 @@ def examine(columns: Columns, reading: Reading) -> CheckResult:
         else:
             log = replace(log_of(c, order), dropped=n_dropped)
             log = designed(log, reading.declared_design, reading.chances, reading.strata or "")
-            if reading.time_to_event is not None:
-                log = survived(log, reading.time_to_event)
-            if SEEN in log.more:
-                log = completed(log)
+            try:
+                if reading.time_to_event is not None:
+                    log = survived(log, reading.time_to_event)
+                if SEEN in log.more:
+                    log = completed(log)
+            except LogError as no:  # what nobody saw, and nothing tells
+                findings.append(Finding("error", "unseen", no.what, no.where, do=no.do))
+                return CheckResult(sorted_findings(findings), None)
             if reading.window is not None:
                 refuse_blind(log)
                 longer, log = log, follow(log, str(reading.window))
@@ -120,15 +124,11 @@ def examine(columns: Columns, reading: Reading) -> CheckResult:
 def declared_columns(columns: Columns, reading: Reading) -> tuple[Columns, dict[str, Any]]:
     """The columns with what was declared about them, and what to do about gaps, by column."""
     names, asked = reading.named(columns.names), reading.time_to_event
-    if asked is not None and asked.cause and columns.ended is not None:
-        labels = [1 if str(x).strip() == asked.cause else x for x in columns.ended.labels]
-        if asked.cause not in map(str, columns.ended.labels) and columns.n:
-            raise LogError(
-                f"{asked.status!r} is {asked.cause!r} nowhere.",
-                f"it holds {', '.join(map(repr, columns.ended.labels[:8]))}",
-                "Name the event as the column does.",
-            )
-        columns = replace(columns, ended=Coded(columns.ended.codes, tuple(labels)))
+    if asked is not None and columns.ended is not None and columns.n:
+        own = columns.ended
+        rows = np.bincount(own.codes[own.codes >= 0], minlength=len(own.labels))
+        labels = asked.meant(own.labels, rows.tolist(), tuple(reading.events or ()))
+        columns = replace(columns, ended=Coded(own.codes, tuple(labels)))
     return replace(
         columns,
         events=tuple(reading.events or ()),

@@ -529,6 +529,12 @@ def numbers(
     array = np.asarray(values)
     if array.ndim != 1:
         raise LogError(f"{name!r} must be one column of numbers; got shape {array.shape}.")
+    if array.dtype.kind == "m":
+        raise LogError(
+            f"{name!r} holds durations, and no unit says how long 1 is.",
+            f"row 1: {array[:1].astype('timedelta64[s]').astype(object)[0]}" if len(array) else "",
+            "Write a number, for example days: td / pd.Timedelta(days=1).",
+        )
     if array.dtype.kind not in "iubf":
         objects = array.tolist() if array.dtype.kind != "U" else list(map(str, array))
         result = np.full(len(array), np.nan)

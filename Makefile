@@ -133,12 +133,17 @@ $(STAMP): .venv/bin/python pyproject.toml constraints.txt
 	@$(PIP) install -c constraints.txt -e .
 	@touch $@
 
+# lifelines asks for an older pandas than ours, and works with it: an oracle of tests, tables for the gallery.
+LIFELINES := install -c constraints.txt --no-deps lifelines autograd autograd-gamma formulaic interface-meta wrapt
+
 $(STAMP)-dev: $(STAMP) pyproject.toml constraints.txt
 	@$(PIP) install -c constraints.txt -e '.[dev]'
+	@$(PIP) $(LIFELINES)
 	@touch $@
 
 $(STAMP)-docs: $(STAMP) pyproject.toml constraints.txt
 	@$(PIP) install -c constraints.txt -e '.[docs]'
+	@$(PIP) $(LIFELINES)
 	@touch $@
 
 $(STAMP)-bench: $(STAMP)-dev

@@ -431,7 +431,7 @@ def test_the_old_name_of_visits(ward):
 @pytest.mark.parametrize("visits", ["first", "all"])
 def test_policies_that_say_neighbors_are_read(ward, visits, tmp_path):
     """Files name it `neighbors` alone, or both; what they are gated with is what they say."""
-    from dprl.certificate._gate import _learner
+    from dprl.certificate._gate import learner_of
 
     settings = {"n_min": 5, "radius": 0.5, "gamma": 0.9, "plan": False}
     policy = DPRLContinuous(visits=visits, **settings).fit(ward)
@@ -440,7 +440,7 @@ def test_policies_that_say_neighbors_are_read(ward, visits, tmp_path):
         dataclasses.replace(policy, parameters={**words, **named}).save(tmp_path / "old.dprl")
         old = dprl.load(tmp_path / "old.dprl")
         assert old.act(ward.features[:20]) == policy.act(ward.features[:20])
-        assert _learner(old).visits == visits
+        assert learner_of(old).visits == visits
     other = {"first": "all", "all": "first"}[visits]
     for wrong in ({}, {"neighbors": None}, {"neighbors": visits, "visits": other}):
         with pytest.raises(dprl.PolicyError, match="its settings are"):

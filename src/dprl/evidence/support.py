@@ -328,7 +328,8 @@ def _ends(Z: Floats, sums: Ints, taken: Bools, share: float) -> Iterator[tuple[S
     own = np.asarray([j for j in sums if np.ptp(Z[:, j]) > 0], np.int64)
     spread, q = Z[:, own].std(axis=0), min(max(share, 2 * min(ETA, share / RARER)), 0.95)
     related = (taken - taken.mean()) @ (Z[:, own] - Z[:, own].mean(axis=0)) / spread
-    own = own[order := np.argsort(-np.abs(related), kind="stable")[:TERMS]]
+    order = np.argsort(-np.abs(related), kind="stable")[:TERMS]
+    own = own[order := order[related[order] != 0]]
     weight = -np.sign(related[order]) / spread[order]
     found = []
     for size in range(1, FEW + 1):

@@ -96,6 +96,10 @@ FOLDS, LARGEST_CHANCE, SMALL = 5, 0.95, 0.05
 """Folds of the model, largest chance to be cut at one step, and chances to be followed so far below
 which a warning is given."""
 
+AT_ONCE, STAY = "at once", "chance to stay"
+"""Columns of a log weighted for returns to go (`Log.more`), for who reads it step by step: the
+numerator of r*_k, and the chance 1 - c_k to see the next row (1 after an end, 0 at a cut)."""
+
 STEPS = 50
 """Steps with a term of their own in the model; later ones share the last."""
 
@@ -106,7 +110,8 @@ def weighted(log: Log, gamma: float, *, returns_to_go: bool) -> Log:
     Args:
         log: A log with cut episodes.
         gamma: Discount in (0, 1].
-        returns_to_go: Whether returns to go are read from the result; otherwise rewards are.
+        returns_to_go: Whether returns to go are read from the result, which then has what reads
+            steps beside it (`AT_ONCE`, `STAY`); otherwise rewards are.
 
     Raises:
         LogError: If episodes were cut where none was followed further, or there are fewer than
@@ -120,15 +125,18 @@ def weighted(log: Log, gamma: float, *, returns_to_go: bool) -> Log:
     so_far = np.exp(total - total[first][which])  # K(0, t), row by row
     _warn_of_small(log, so_far)
     ahead = _usually_ahead(log, gamma)
-    reward = (log.reward + ahead * (1 - _followed(log) / stay)) / so_far
-    if returns_to_go:
-        reward = _telescoped(log, gamma, stay, ahead)
+    at_once = log.reward + ahead * (1 - _followed(log) / stay)
+    reward = _telescoped(log, gamma, stay, ahead) if returns_to_go else at_once / so_far
     if not np.isfinite(reward).all():
         raise LogError(
             "rewards are so large that a weighted one is not a finite number.",
             do="Give rewards in a larger unit (divide them all by one number).",
         )
-    return replace(log, reward=reward, ended=np.where(log.ended == CUT, TERMINAL, log.ended))
+    known = np.where(_followed(log), stay, 1.0)
+    known[log.starts[1:][log.cut_episodes] - 1] = 0.0
+    more = {**log.more, AT_ONCE: at_once, STAY: known}
+    ended = np.where(log.ended == CUT, TERMINAL, log.ended)
+    return replace(log, reward=reward, ended=ended, more=more if returns_to_go else log.more)
 
 
 def _followed(log: Log) -> NDArray[np.bool_]:

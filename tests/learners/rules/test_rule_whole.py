@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import dprl
+from dprl.learners.rules import search
 from dprl.learners.rules import whole as module
 from dprl.learners.rules.search import _sets
 from dprl.learners.rules.whole import Steps, folds_of, with_past
@@ -196,6 +199,56 @@ def test_rules_that_pass_alone_are_shown_as_not_issued():
     table = dprl.policies.rules.text.not_issued(policy)
     assert "not surely better followed at every decision, with the others" in table["why"]
     assert any("None is issued" in note for note in policy.provenance["notes"])
+
+
+def test_a_whole_that_passes_without_a_lower_end_above_0_is_not_issued(monkeypatch):
+    """Stepping down says more than the ends that hold at once: what is issued has the end that is told."""
+    rng = np.random.default_rng(0)
+    x, drug = rng.normal(size=(600, 2)), rng.random(600) < 0.5
+    log = dprl.from_arrays(
+        episode=range(600), state=x, action=np.where(drug, "drug", "wait"),
+        reward=drug + rng.normal(size=600), propensity=np.full(600, 0.5),
+    )  # fmt: skip
+    learner = dprl.Rules(gamma=1.0, splits=1, margin=0.2, depth=1)
+    assert learner.fit(log, value_model=LinearRegression()).provenance["rules"]["whole"]["low"] > 0
+
+    def stepped(*given, null=0.0, **more):
+        test = max_t(*given, null=null, **more)
+        return replace(test, low=np.minimum(test.low, null - 0.01))
+
+    max_t = search.max_t
+    monkeypatch.setattr(search, "max_t", stepped)
+    policy = learner.fit(log, value_model=LinearRegression())
+    assert not policy.rules
+    assert policy.provenance["rules"]["whole"]["low"] < 0
+    assert any("None is issued" in note for note in policy.provenance["notes"])
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_what_is_cut_counts_by_the_chance_that_it_was_seen(exact, monkeypatch):
+    """The first dose brings 1, the second takes 1.6: what half of them show counts twice."""
+    monkeypatch.setattr(module, "ENOUGH", 0.0 if exact else np.inf)
+    monkeypatch.setattr(module, "WIDER", np.inf)
+    rng = np.random.default_rng([24, 0])
+    n, truth = 4_000, 0.5 * (1 - 1.6)
+    x, dose, seen = rng.normal(size=n), rng.random((n, 2)) < 0.5, rng.random(n) < 0.5
+    kept = np.column_stack((np.ones(n, bool), seen)).ravel()
+    log = dprl.from_arrays(
+        episode=np.repeat(np.arange(n), 2)[kept], state=np.repeat(x, 2)[kept, None],
+        action=np.where(dose, "dose", "wait").ravel()[kept],
+        reward=(0.3 * x[:, None] + dose * [1, -1.6] + rng.normal(0, 0.3, (n, 2))).ravel()[kept],
+        ended=np.repeat(np.where(seen, "terminal", "cut"), 2)[kept],
+    )  # fmt: skip
+    work = dprl.Rules(gamma=1.0, lam=1, cut="ipcw").work(log).log
+    half = np.full((work.n_steps, 2), 0.5)
+    found = Steps(work, rng.normal(size=work.n_steps), half, 1.0).judged(
+        np.full(work.n_steps, work.actions.index("dose")), folds_of(n, None, 0)
+    )
+    error = found.score.std() / np.sqrt(n)
+    assert found.exact == exact
+    assert abs(found.score.mean() - truth) < 4 * error < 0.2
+    both = (dose.all(axis=1) & seen).sum()
+    assert not exact or found.effective == pytest.approx(both, rel=0.05)
 
 
 def test_values_that_know_what_was_done_see_late_harm():

@@ -122,7 +122,8 @@ def test_write_everything_a_log_can_hold(tmp_path):
 def test_leading_zeros_are_part_of_a_name(tmp_path):
     path = tmp_path / "z.csv"
     path.write_text("p,s,a,r\n007,01,1,1\n7,1,2,0\n")
-    log = dprl.read(path, episode="p", state="s", action="a", reward="r")
+    with pytest.warns(dprl.LabelWarning, match="the number of another label"):
+        log = dprl.read(path, episode="p", state="s", action="a", reward="r")
     assert log.episodes == ("007", "7")
     assert log.states == ("01", "1")
     assert log.actions == (1, 2)

@@ -138,7 +138,7 @@ def _warm_features() -> None:
 
     rng = np.random.default_rng(0)
     X, group = rng.normal(size=(800, 3)), np.repeat(np.arange(200), 4)
-    reward, action = rng.normal(size=800), rng.integers(2, size=800)
+    reward, action = rng.normal(size=800), rng.permutation(800) % 2
     log = dprl.from_arrays(episode=group, state=X, action=action, reward=reward)
     dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=0.9).fit(log).act(X[:100])
     dprl.Rules(gamma=0.9, depth=2).fit(log)

@@ -27,7 +27,7 @@ from dprl._core.inference import GAMMAS, cluster_parts, max_t, threshold, worst_
 from dprl.evidence.excursions import credit
 from dprl.evidence.nuisances import OVERLAP
 from dprl.evidence.support import GONE, NUMBER, Side, columns, largest_empty, wider, without
-from dprl.learners.rules.whole import Judged, Steps, folds_of
+from dprl.learners.rules.whole import Judged, Steps, chance_seen, folds_of
 from dprl.logs.log import Label, Log, deal
 from dprl.planning.tree import Bins, best_tree, leaves
 from dprl.policies.protocol import Avoid
@@ -405,10 +405,10 @@ def sum_of_gains(
     """
     log = scores.log
     number = np.arange(log.n_steps) - np.repeat(log.starts[:-1], log.lengths)
-    gains = np.zeros(log.n_steps)
+    gains, discount = np.zeros(log.n_steps), gamma**number / chance_seen(log)
     for place, a in proposals:
         here = scores.inside(place)
-        gains[here.rows] = here.gains(a) * gamma ** number[here.rows]
+        gains[here.rows] = here.gains(a) * discount[here.rows]
     episode = np.repeat(np.arange(log.n_episodes), log.lengths)
     totals = np.bincount(episode, weights=gains, minlength=log.n_episodes).astype(np.float64)
     return _by_group(log, totals, np.unique(episode[scores.rows]))
@@ -715,9 +715,12 @@ def certify(
             numbers = (mean, test.low, high, adjusted)
             facts["together"] = [_finite(x[one + u]) for x in numbers]
         rules.append(rule_of(other.log, (place, a), facts))
+    # Stepping down rejects more than ends above 0 show; what is issued has both.
     fine = [
-        i for i, s in enumerate(sets) if all(passed[u] for u in s) and adjusted[first + i] <= delta
-    ]
+        i for i, s in enumerate(sets)
+        if all(passed[u] for u in s) and adjusted[first + i] <= delta
+        and test.low[first + i] > margin
+    ]  # fmt: skip
     alone = tuple(u for u in range(len(claims)) if passed[u]) or tuple(range(len(claims)))
     shown = sets.index(alone) if alone in sets else len(sets) - 1
     if one_of:

@@ -24,6 +24,11 @@ come from other groups than the one that is scored.
   inside the returns that there were. Where suggestions are such that hardly anybody takes them, or
   A says nothing (its symmetric part is far from positive), the whole cannot be judged.
 
+Where episodes were cut and are weighted, what is seen of step t counts 1/K_t, the chance to be
+followed so far: V̂, D and φ at t+1 count K_t/K_{t+1}, γ^t and w_t count 1/K_t, and r_t is the reward
+at once (`dprl.logs.censoring`). (A reward that holds weighted parts of what comes later must not be
+read step by step: what a later suggestion does would count only as far as it was seen.)
+
 The scores are averaged over groups; their error by groups includes that of θ and ν to first order.
 """
 
@@ -37,6 +42,7 @@ import numpy as np
 
 from dprl._core.arrays import Bools, Floats, Ints
 from dprl.evidence.nuisances import OVERLAP
+from dprl.logs.censoring import AT_ONCE, STAY
 from dprl.logs.log import Log
 from dprl.logs.returns import returns
 
@@ -88,7 +94,7 @@ class Steps:
     """Steps of a log that are judged, with what models say of usual practice there.
 
     Attributes:
-        log: The log, without cut episodes.
+        log: The log, without cut episodes, or with weights for them.
         V: float64 (N,), values of usual practice, from other groups.
         b: float64 (N, A), probabilities of usual practice, from other groups.
         gamma: Discount in (0, 1].
@@ -133,9 +139,15 @@ class Steps:
         phi = np.column_stack((self.columns, _scaled(past)))
         ridge = np.full(phi.shape[1], RIDGE)
         ridge[0], ridge[self.columns.shape[1] :] = 0.0, RIDGE_OF_PAST
-        following = _next(log, phi)
-        delta = log.reward + gamma * _next(log, self.V) - self.V
-        moved = phi - gamma * following
+        chance = chance_seen(log)
+
+        def ahead(values: Floats) -> Floats:
+            """γ times the values at the next step, by the chance that it was seen."""
+            each = chance if values.ndim == 1 else chance[:, None]
+            return np.asarray(gamma * each * _next(log, values / each))
+
+        delta = log.more.get(AT_ONCE, log.reward) + ahead(self.V) - self.V
+        moved = phi - ahead(phi)
         of_row = fold[np.repeat(log.group, log.lengths)]
         of_episode = fold[log.group]
         first = log.starts[:-1]
@@ -148,9 +160,10 @@ class Steps:
             )  # fmt: skip
 
         parts = {k: sums(of_row == k, of_episode == k) for k in np.unique(fold).tolist()}
-        discount = gamma**step
+        discount = gamma**step / chance
         cumulative = discount * _cumulative(log, ratio)
         D, w, free = np.zeros((3, log.n_steps))
+        one = np.ones(log.n_steps)
         G = returns(log, gamma)
         worst, best = G.min() - self.V, G.max() - self.V
         seen = not speaks.any() or float((b[speaks] < OVERLAP).mean()) <= UNSEEN
@@ -169,7 +182,7 @@ class Steps:
             w[held] = np.clip(free[held], 0.0, LARGEST * discount[held])
         judged = of_episode >= 0
         group = log.group[judged].astype(np.int64)
-        surprise = delta + gamma * _next(log, D) - D
+        surprise = delta + ahead(D) - D
 
         def scores(weight: Floats) -> Floats:
             each = np.where(of_row >= 0, (weight - discount) * surprise, 0.0)
@@ -177,7 +190,8 @@ class Steps:
 
         score, own = np.full(E, np.nan), scores(w)
         total = np.bincount(episode, weights=w, minlength=E)[judged].astype(np.float64)
-        last = cumulative[log.starts[1:] - 1] / discount[log.starts[1:] - 1]
+        ends = log.starts[1:] - 1
+        last = cumulative[ends] / gamma ** step[ends] * (log.more.get(STAY, one)[ends] > 0)
         met = np.bincount(episode, weights=speaks, minlength=E)[judged] > 0
         effective = _effective(np.where(met, last[judged], 0.0), group) if met.any() else np.inf
         by_weights = scores(cumulative)
@@ -270,6 +284,15 @@ def _cumulative(log: Log, ratio: Floats) -> Floats:
         rows = log.starts[:-1][log.lengths > t] + t
         product[rows] = np.minimum(product[rows] * product[rows - 1], 1e100)
     return product
+
+
+def chance_seen(log: Log) -> Floats:
+    """float64 (N,), the chance that each step was seen, 1 where cut episodes are not weighted."""
+    chance = np.ones(log.n_steps)
+    if STAY in log.more:
+        chance[1:] = log.more[STAY][:-1]
+        chance[log.starts[:-1]] = 1.0
+    return _cumulative(log, chance)
 
 
 def _past(log: Log, actions: Ints) -> Iterator[Floats]:

@@ -15,6 +15,7 @@ import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -900,9 +901,7 @@ class Files(FileTimes):
         if self.types[name] not in ("BIGINT", "INTERVAL"):
             return False
         if find_spec("pyarrow") is not None:
-            from pyarrow.parquet import read_schema
-
-            schema = read_schema(self.files[0])
+            schema = import_module("pyarrow.parquet").read_schema(self.files[0])
             return name in schema.names and str(schema.field(name).type).startswith("duration")
         kept = self.run(
             "SELECT decode(value) FROM parquet_kv_metadata(?) WHERE decode(key) = 'pandas'",

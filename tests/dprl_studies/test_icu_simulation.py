@@ -136,6 +136,7 @@ class Deferring:
 
     def __init__(self, choice=-1):
         self.choice = choice
+        self.avoid = np.full(np.shape(choice), -1)
 
     def probabilities(self, x):
         raise AssertionError("a deferring policy is asked at()")

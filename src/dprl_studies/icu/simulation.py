@@ -43,6 +43,8 @@ ITEMS = {
 
 LABS = ("lactate", "creatinine", "alt", "ast", "po2")
 NOREPINEPHRINE, SALINE, WEIGHT = 221906, 225158, 75.0
+ASKED_AGAIN = 100
+"""How often the simulated clinician is asked for another treatment than one to avoid."""
 
 
 def usual_treatment(x: Floats, stays: Ints, rng: np.random.Generator) -> Ints:
@@ -233,7 +235,10 @@ def _ask(policy: Any, preparation: Preparation) -> Any:
         filled[:, measured] = np.where(np.isnan(x[:, measured]), medians, x[:, measured])
         if not is_drawn(policy):
             said = policy.at(filled)
-            while (again := (said.avoid >= 0) & (usual == codes[said.avoid])).any():
+            for _ in range(ASKED_AGAIN):
+                again = (said.avoid >= 0) & (usual == codes[said.avoid])
+                if not again.any():
+                    break
                 usual = np.where(again, usual_treatment(x, stays, rng), usual)
             return np.asarray(np.where(said.choice >= 0, codes[said.choice], usual))
         pi = np.cumsum(policy.probabilities(filled), axis=1)

@@ -54,7 +54,7 @@ def ward(stays: int, seed: int, **preparing: Any) -> Any:
         What `dprl.icu.prepare` gives.
 
     Example:
-        >>> ward(40, seed=0).train.n_features
+        >>> ward(40, seed=0).train.features.shape[1]
         29
     """
     with tempfile.TemporaryDirectory() as folder:

@@ -521,7 +521,7 @@ def no_number(name: str, where: str) -> LogError:
     return LogError(
         f"{name!r} holds durations, and no unit says how long 1 is.",
         where,
-        "Write numbers, for example of days: td / pd.Timedelta(days=1).",
+        "Write numbers of one unit, for example of days.",
     )
 
 

@@ -19,7 +19,7 @@ COLUMNS = {
 SOURCES = {
     "lazy polars": pl.scan_parquet,
     "polars": pl.read_parquet,
-    "relation": lambda f: duckdb.connect().read_parquet(str(f)),
+    "relation": lambda f: duckdb.read_parquet(str(f)),
     "arrow table": pq.read_table,
     "arrow dataset": ds.dataset,
     "arrow stream": lambda f: ds.dataset(f).scanner(batch_size=100).to_reader(),

@@ -31,7 +31,8 @@ def drawn(world, n, rng, says=({}, {})):
     x = rng.integers(0, 3, n)
     a = actions(x, says[0], rng)
     T, cause = events(x, a, rng), np.ones(n, int)
-    scale = {"features": 4 * np.exp(-0.9 * (x - 1)), "heavy": 1.6 * np.exp(-0.4 * a - 0.3 * x),
+    scale = {"features": 4 * np.exp(-0.9 * (x - 1)), "heavy": 2.4 * np.exp(-0.3 * a - 0.2 * x),
+             "hardly": 1.6 * np.exp(-0.4 * a - 0.3 * x),
              "action": np.where(a == 1, 2.0, 6.0) * np.exp(-0.4 * (x - 1))}  # fmt: skip
     C = rng.exponential(scale.get(world, np.full(n, 4.0)))
     if world == "competing":
@@ -80,3 +81,8 @@ def test_intervals_hold_the_truth(world):
         apart.append(row["difference"] - (value - usual))
     assert missed <= 6  # of a level of .07 one time in 5,000
     assert abs(np.mean(apart)) < 4 * np.std(apart) / 30**0.5
+
+
+def test_where_hardly_anybody_is_followed_nothing_is_said():
+    with pytest.raises(dprl.LogError, match="beyond the follow-up of"):
+        read("hardly", drawn("hardly", 4000, np.random.default_rng(7))[0])

@@ -15,7 +15,7 @@ from cyclopts import App, Parameter
 
 from dprl._core.disk import check_target
 from dprl.apps.cli.console import command, complain, progress, show, told
-from dprl.apps.cli.options import Cluster, Json, MaybeWhole, Whole
+from dprl.apps.cli.options import Cluster, Flag, Json, MaybeWhole, Whole
 from dprl.errors import PackageError
 from dprl_studies import paper
 
@@ -39,55 +39,18 @@ def reproduce(
     names: Annotated[list[str], Parameter(help=_listed())],
     /,
     *,
-    quick: Annotated[
-        bool, Parameter(help="A small version, in about a minute.", negative="")
-    ] = False,
-    out: Annotated[Path, Parameter(help="A folder; each experiment gets one inside it.")] = Path(
-        "out"
-    ),
-    tables: Annotated[
-        Path | None,
-        Parameter(help="For hypotension, and more for rules: a folder of MIMIC tables."),
-    ] = None,
-    trials: Annotated[
-        Path | None, Parameter(help="More for rules: the International Stroke Trial (Parquet).")
-    ] = None,
-    games: Annotated[
-        list[str] | None,
-        Parameter(
-            help="For atari: the games to run; by default the paper's five.",
-            consume_multiple=True,
-            negative="",
-        ),
-    ] = None,
-    experts: Annotated[
-        Path | None, Parameter(help="For atari: a folder of trained networks.")
-    ] = None,
-    logs: Annotated[MaybeWhole, Parameter(help="For claims: logs of each cell.")] = None,
-    worlds: Annotated[
-        list[str] | None,
-        Parameter(
-            help="For claims: parts of the names of worlds; by default all.",
-            consume_multiple=True,
-            negative="",
-        ),
-    ] = None,
-    claims: Annotated[
-        list[str] | None,
-        Parameter(
-            help="For claims: families of claims (rules, confident, gate, intervals, monitor).",
-            consume_multiple=True,
-            negative="",
-        ),
-    ] = None,
-    minutes: Annotated[
-        float | None,
-        Parameter(help="Begin no task after this time; a later run continues."),
-    ] = None,
-    seed: Annotated[Whole, Parameter(help="Seed of everything random.")] = 0,
-    workers: Annotated[
-        MaybeWhole, Parameter(help="Number of processes; by default one per core.")
-    ] = None,
+    quick: Flag = False,
+    out: Path = Path("out"),
+    tables: Path | None = None,
+    trials: Path | None = None,
+    games: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    experts: Path | None = None,
+    logs: MaybeWhole = None,
+    worlds: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    claims: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    minutes: float | None = None,
+    seed: Whole = 0,
+    workers: MaybeWhole = None,
     cluster: Cluster = None,
     json: Json = False,
 ) -> int:
@@ -98,6 +61,20 @@ def reproduce(
     others run, the skipped ones are listed at the end, and the exit code is 1.
 
     Example: `dprl reproduce forest risky-arms --quick`
+
+    Args:
+        quick: A small version, in about a minute.
+        out: A folder; each experiment gets one inside it.
+        tables: For hypotension, and more for rules: a folder of MIMIC tables.
+        trials: More for rules: the International Stroke Trial (Parquet).
+        games: For atari: the games to run; by default the paper's five.
+        experts: For atari: a folder of trained networks.
+        logs: For claims: logs of each cell.
+        worlds: For claims: parts of the names of worlds; by default all.
+        claims: For claims: families of claims (rules, confident, gate, intervals, monitor).
+        minutes: Begin no task after this time; a later run continues.
+        seed: Seed of everything random.
+        workers: Number of processes; by default one per core.
     """
     wanted = list(dict.fromkeys([*(paper.names() if paper.ALL in names else ()), *names]))
     wanted = [name for name in wanted if name != paper.ALL]
@@ -157,35 +134,16 @@ def reproduce(
 @command
 def bench(
     *,
-    learner: Annotated[
-        str,
-        Parameter(help="A learner of your own, module:Class; its class takes gamma, or nothing."),
-    ] = "",
-    suite: Annotated[
-        Literal["quick", "full"], Parameter(help="quick: a few minutes; full: within two hours.")
-    ] = "quick",
-    rivals: Annotated[
-        list[str] | None,
-        Parameter(help="Only these rivals.", consume_multiple=True, negative=""),
-    ] = None,
-    hindsight: Annotated[
-        bool, Parameter(help="Run other settings of the rivals too.", negative="")
-    ] = False,
-    check: Annotated[
-        bool, Parameter(help="The problems and logs that are kept for checking.", negative="")
-    ] = False,
-    verify: Annotated[
-        Path | None,
-        Parameter(help="Rather run a sample of the rows of this file (Parquet) again."),
-    ] = None,
-    out: Annotated[Path, Parameter(help="A folder; the suite gets one inside it.")] = Path("out"),
-    seed: Annotated[Whole, Parameter(help="Seed of problems and logs.")] = 0,
-    minutes: Annotated[
-        float | None, Parameter(help="Begin no task after this time; a later run continues.")
-    ] = None,
-    workers: Annotated[
-        MaybeWhole, Parameter(help="Number of processes; by default one per core.")
-    ] = None,
+    learner: str = "",
+    suite: Literal["quick", "full"] = "quick",
+    rivals: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    hindsight: Flag = False,
+    check: Flag = False,
+    verify: Path | None = None,
+    out: Path = Path("out"),
+    seed: Whole = 0,
+    minutes: float | None = None,
+    workers: MaybeWhole = None,
     cluster: Cluster = None,
     json: Json = False,
 ) -> int:
@@ -195,6 +153,18 @@ def bench(
     values in the rows do not depend on the number of workers.
 
     Example: `dprl bench --learner my_package.best:BestMean --suite quick`
+
+    Args:
+        learner: A learner of your own, module:Class; its class takes gamma, or nothing.
+        suite: quick: a few minutes; full: within two hours.
+        rivals: Only these rivals.
+        hindsight: Run other settings of the rivals too.
+        check: The problems and logs that are kept for checking.
+        verify: Rather run a sample of the rows of this file (Parquet) again.
+        out: A folder; the suite gets one inside it.
+        seed: Seed of problems and logs.
+        minutes: Begin no task after this time; a later run continues.
+        workers: Number of processes; by default one per core.
     """
     from dprl_studies import bench as suite_of
 
@@ -277,20 +247,14 @@ def build(
     folder: Path,
     /,
     *,
-    out: Annotated[Path, Parameter(help="The table of decisions, a .parquet file.")] = Path(
-        "stays.parquet"
-    ),
-    memory: Annotated[str, Parameter(help="Memory limit; the rest goes to disk.")] = "4GB",
+    out: Path = Path("stays.parquet"),
+    memory: str = "4GB",
     threads: Threads = None,
     temp: Temp = None,
-    items: Annotated[
-        Path | None, Parameter(help="A CSV file of item codes in place of MIMIC's.")
-    ] = None,
-    horizon: Annotated[Whole, Parameter(help="Hours of each stay that are used.")] = 72,
-    low_map: Annotated[float, Parameter(help="A mean pressure below this is low, mmHg.")] = 65.0,
-    low_n: Annotated[
-        Whole, Parameter(help="Low pressures that a stay must have to be included.")
-    ] = 7,
+    items: Path | None = None,
+    horizon: Whole = 72,
+    low_map: float = 65.0,
+    low_n: Whole = 7,
     json: Json = False,
 ) -> int:
     """Build the hypotension cohort: one hourly treatment decision per row.
@@ -302,6 +266,12 @@ def build(
 
     Args:
         folder: MIMIC-IV (with icu/ and hosp/) or MIMIC-III tables: .csv.gz, .csv or .parquet.
+        out: The table of decisions, a .parquet file.
+        memory: Memory limit; the rest goes to disk.
+        items: A CSV file of item codes in place of MIMIC's.
+        horizon: Hours of each stay that are used.
+        low_map: A mean pressure below this is low, mmHg.
+        low_n: Low pressures that a stay must have to be included.
     """
     from dprl_studies import icu
 
@@ -320,26 +290,13 @@ def split(
     stays: Path,
     /,
     *,
-    out: Annotated[Path, Parameter(help="A folder for train, valid and test.")],
-    seed: Annotated[Whole, Parameter(help="Seed of the split.")] = 0,
-    shares: Annotated[
-        tuple[float, float, float],
-        Parameter(help="Shares of the patients: training, validation, test."),
-    ] = (0.25, 0.25, 0.5),
-    edges: Annotated[
-        Literal["published", "terciles"],
-        Parameter(help="Vasopressor levels: the published edges, or terciles in training."),
-    ] = "published",
-    reward: Annotated[
-        Literal["published", "shortfall"],
-        Parameter(help="published: 0 to 1; shortfall: the same minus 1."),
-    ] = "published",
-    bolus_cost: Annotated[
-        float, Parameter(help="Subtracted from the reward per level of bolus, such as 0.05.")
-    ] = 0.0,
-    vasopressor_cost: Annotated[
-        float, Parameter(help="Subtracted per level of vasopressor and hour, such as 0.03.")
-    ] = 0.0,
+    out: Path,
+    seed: Whole = 0,
+    shares: tuple[float, float, float] = (0.25, 0.25, 0.5),
+    edges: Literal["published", "terciles"] = "published",
+    reward: Literal["published", "shortfall"] = "published",
+    bolus_cost: float = 0.0,
+    vasopressor_cost: float = 0.0,
     json: Json = False,
 ) -> int:
     """Split by patient and fill what is missing from the training patients alone.
@@ -352,6 +309,13 @@ def split(
 
     Args:
         stays: A table that `dprl icu build` wrote.
+        out: A folder for train, valid and test.
+        seed: Seed of the split.
+        shares: Shares of the patients: training, validation, test.
+        edges: Vasopressor levels: the published edges, or terciles in training.
+        reward: published: 0 to 1; shortfall: the same minus 1.
+        bolus_cost: Subtracted from the reward per level of bolus, such as 0.05.
+        vasopressor_cost: Subtracted per level of vasopressor and hour, such as 0.03.
     """
     from dprl_studies import icu
     from dprl_studies.icu.preparation import WRITTEN, write_splits
@@ -371,14 +335,19 @@ def split(
 @group.command
 def simulate(
     *,
-    out: Annotated[Path, Parameter(help="A folder; it gets icu/ and hosp/.")],
-    stays: Annotated[Whole, Parameter(help="Number of stays, of about as many patients.")] = 2000,
-    seed: Annotated[Whole, Parameter(help="Seed of everything random.")] = 0,
+    out: Path,
+    stays: Whole = 2000,
+    seed: Whole = 0,
     json: Json = False,
 ) -> int:
     """Write tables in the layout of MIMIC-IV, of invented patients whose best treatment is known.
 
     Example: `dprl icu simulate --stays 2000 --out tables --seed 0`
+
+    Args:
+        out: A folder; it gets icu/ and hosp/.
+        stays: Number of stays, of about as many patients.
+        seed: Seed of everything random.
     """
     from dprl_studies.icu.simulation import simulate as run
 

@@ -6,9 +6,7 @@ import contextlib
 import math
 from pathlib import Path
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any, Literal
 
 from dprl._core.disk import refuse_overwrite
 from dprl._core.table import form, many
@@ -17,6 +15,7 @@ from dprl.apps.cli.fitting import is_evidence
 from dprl.apps.cli.options import (
     Cluster,
     Details,
+    Flag,
     Json,
     MaybeWhole,
     OtherColumns,
@@ -38,30 +37,14 @@ if TYPE_CHECKING:
 @command
 def monitor(
     policy: str,
-    files: Annotated[list[str] | None, Parameter(negative="")] = None,
+    files: list[str] | None = None,
     /,
     columns: OtherColumns | None = None,
     *,
-    record: Annotated[
-        Path | None,
-        Parameter(
-            help="File of the monitor; by default the policy's name with .monitor at its end."
-        ),
-    ] = None,
-    delta: Annotated[
-        float | None,
-        Parameter(
-            help="How often each kind of statement may be false; by default that of the "
-            "certificate. It cannot be changed later."
-        ),
-    ] = None,
-    figure: Annotated[
-        Path | None, Parameter(help="Figure of the evidence over time: .png, .svg or .pdf.")
-    ] = None,
-    strict: Annotated[
-        bool,
-        Parameter(help="End with exit code 3 if a promise is contradicted.", negative=""),
-    ] = False,
+    record: Path | None = None,
+    delta: float | None = None,
+    figure: Path | None = None,
+    strict: Flag = False,
     details: Details = False,
     json: Json = False,
 ) -> int:
@@ -78,6 +61,11 @@ def monitor(
         policy: A policy file that `dprl gate` wrote.
         files: CSV or Parquet files with new episodes, or patterns in quotes.
         columns: Columns of the log, where their names differ from those of the policy.
+        record: File of the monitor; by default the policy's name with .monitor at its end.
+        delta: How often each kind of statement may be false; by default that of the certificate. It
+            cannot be changed later.
+        figure: Figure of the evidence over time: .png, .svg or .pdf.
+        strict: End with exit code 3 if a promise is contradicted.
     """
     import dprl
     from dprl.policies.loading import deferring, read_like
@@ -237,55 +225,17 @@ def gate(
     memory: ScanOptions | None = None,
     *,
     ends: ReturnRange | None = None,
-    delta: Annotated[float, Parameter(help="Probability with which the claim may fail.")] = 0.05,
-    margin: Annotated[float, Parameter(help="Advantage that a suggestion must exceed.")] = 0.0,
-    mode: Annotated[
-        str,
-        Parameter(
-            help="Which part of the log proposes and certifies: swap-split or in-sample; policy: "
-            "one bound for the policy as a whole, on a log that it has never seen."
-        ),
-    ] = "swap-split",
-    grade: Annotated[
-        Literal["proved", "large-sample"],
-        Parameter(
-            help="proved: exact for samples of any size. large-sample: an approximation that "
-            "needs no range, by first visits; never called proved."
-        ),
-    ] = "proved",
-    states: Annotated[
-        Path | None,
-        Parameter(
-            help="A text file with the states that were fixed without looking at returns, one per "
-            "line, and so were gamma, n-min and the range (in-sample needs it).",
-        ),
-    ] = None,
-    markov: Annotated[
-        bool,
-        Parameter(
-            help="Claim that what follows a visit depends on the past through the state alone. "
-            "Without it, or where the log refutes it, first visits count and less is claimed.",
-        ),
-    ] = True,
-    horizon: Annotated[
-        MaybeWhole, Parameter(help="Most steps of an episode (group); for in-sample.")
-    ] = None,
-    seed: Annotated[Whole, Parameter(help="Seed of the split.")] = 0,
-    confounding: Annotated[
-        float,
-        Parameter(
-            help="Γ: issue only what remains proved although an unrecorded cause moved the odds of "
-            "treatment, the state being equal, by up to this factor (1 to 20)."
-        ),
-    ] = 1.0,
-    avoid: Annotated[
-        bool,
-        Parameter(
-            help="Also say what not to do, where one of three actions or more is surely worse than "
-            "the others together and none of them is surely the best."
-        ),
-    ] = True,
-    out: Annotated[Path, Parameter(help="Where to save the gated policy.")] = Path("gated.dprl"),
+    delta: float = 0.05,
+    margin: float = 0.0,
+    mode: str = "swap-split",
+    grade: Literal["proved", "large-sample"] = "proved",
+    states: Path | None = None,
+    markov: bool = True,
+    horizon: MaybeWhole = None,
+    seed: Whole = 0,
+    confounding: float = 1.0,
+    avoid: bool = True,
+    out: Path = Path("gated.dprl"),
     cluster: Cluster = None,
     details: Details = False,
     json: Json = False,
@@ -302,6 +252,23 @@ def gate(
         files: CSV or Parquet files, or patterns in quotes. Or one file of what sites counted: then
             say --mode in-sample --no-markov; states and range are those of the sites' schema.
         columns: Columns of the log, where their names differ from those of the policy.
+        delta: Probability with which the claim may fail.
+        margin: Advantage that a suggestion must exceed.
+        mode: Which part of the log proposes and certifies: swap-split or in-sample; policy: one
+            bound for the policy as a whole, on a log that it has never seen.
+        grade: proved: exact for samples of any size. large-sample: an approximation that needs no
+            range, by first visits; never called proved.
+        states: A text file with the states that were fixed without looking at returns, one per
+            line, and so were gamma, n-min and the range (in-sample needs it).
+        markov: Claim that what follows a visit depends on the past through the state alone. Without
+            it, or where the log refutes it, first visits count and less is claimed.
+        horizon: Most steps of an episode (group); for in-sample.
+        seed: Seed of the split.
+        confounding: Γ: issue only what remains proved although an unrecorded cause moved the odds
+            of treatment, the state being equal, by up to this factor (1 to 20).
+        avoid: Also say what not to do, where one of three actions or more is surely worse than the
+            others together and none of them is surely the best.
+        out: Where to save the gated policy.
     """
     import dprl
     from dprl.policies.loading import deferring, read_like, reading_like

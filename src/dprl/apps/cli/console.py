@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from dprl._core import __version__
 from dprl._core.table import CONTROLS, Table, harmless, to_json_value
@@ -129,6 +129,7 @@ app = App(
     version=f"dprl {__version__}",
     help_format="markdown",
     suppress_keyboard_interrupt=False,
+    default_parameter=Parameter(negative_iterable=()),
     help="""Safe policy improvement from logged decisions.
 
 A log is a table with one decision per row. Look at it, fit a policy, read what it would change:

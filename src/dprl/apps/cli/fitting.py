@@ -61,16 +61,10 @@ def fit_evidence(
     file: Annotated[str, Parameter(allow_leading_hyphen=True)],
     /,
     *,
-    n_min: Annotated[
-        MaybeWhole, Parameter(help="Episodes an action needs before it may be suggested.")
-    ] = None,
-    contrast: Annotated[
-        bool, Parameter(help="Also require n-min episodes that did otherwise.")
-    ] = True,
-    plan: Annotated[
-        bool, Parameter(help="Plan over all decisions together; needs a second round of counting.")
-    ] = True,
-    out: Annotated[Path, Parameter(help="Where to save the policy.")] = Path("policy.dprl"),
+    n_min: MaybeWhole = None,
+    contrast: bool = True,
+    plan: bool = True,
+    out: Path = Path("policy.dprl"),
     json: Json = False,
 ) -> int:
     """Learn a policy from what sites counted, without their rows, and save it.
@@ -81,6 +75,10 @@ def fit_evidence(
 
     Args:
         file: An evidence file, or - for standard input.
+        n_min: Episodes an action needs before it may be suggested.
+        contrast: Also require n-min episodes that did otherwise.
+        plan: Plan over all decisions together; needs a second round of counting.
+        out: Where to save the policy.
     """
     import dprl
     from dprl.planning.sites import load_counts
@@ -119,7 +117,7 @@ def fit(
     learning: FitOptions,
     memory: ScanOptions | None = None,
     *,
-    out: Annotated[Path, Parameter(help="Where to save the policy.")] = Path("policy.dprl"),
+    out: Path = Path("policy.dprl"),
     cluster: Cluster = None,
     json: Json = False,
 ) -> int:
@@ -148,6 +146,7 @@ def fit(
 
     Args:
         files: CSV or Parquet files, or patterns in quotes.
+        out: Where to save the policy.
     """
     import dprl
 

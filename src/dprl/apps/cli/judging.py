@@ -19,6 +19,7 @@ from dprl.apps.cli.options import (
     Details,
     Draws,
     FilesOfLog,
+    Flag,
     Json,
     Level,
     LogOptions,
@@ -87,9 +88,7 @@ def evaluate(
     columns: OtherColumns | None = None,
     memory: ScanOptions | None = None,
     *,
-    gamma: Annotated[
-        float | None, Parameter(help="Discount per step; by default the policy's own.")
-    ] = None,
+    gamma: float | None = None,
     cut: Annotated[
         Cut | None,
         Parameter(
@@ -103,9 +102,7 @@ def evaluate(
     values: Values = True,
     by: By = None,
     ends: ReturnRange | None = None,
-    allow_seen: Annotated[
-        bool, Parameter(help="Evaluate even on a log the policy was made from.", negative="")
-    ] = False,
+    allow_seen: Flag = False,
     cluster: Cluster = None,
     details: Details = False,
     json: Json = False,
@@ -121,6 +118,8 @@ def evaluate(
         policy: A policy file.
         files: CSV or Parquet files the policy was not learned from, or patterns in quotes.
         columns: Columns of the log, where their names differ from those of the policy.
+        gamma: Discount per step; by default the policy's own.
+        allow_seen: Evaluate even on a log the policy was made from.
     """
     import dprl
     from dprl.evaluation.subgroups import columns_by
@@ -150,35 +149,16 @@ def sensitivity(
     columns: OtherColumns | None = None,
     memory: ScanOptions | None = None,
     *,
-    gamma: Annotated[
-        list[float] | None,
-        Parameter(
-            help="Γ, strengths of an unrecorded cause, each from 1 to 20; by default 1 1.5 2 3.",
-            consume_multiple=True,
-            negative="",
-        ),
-    ] = None,
-    discount: Annotated[
-        float | None, Parameter(help="Discount per step; by default the policy's own.")
-    ] = None,
-    cut: Annotated[
-        Literal["drop-unrelated", "bootstrap", "terminal"] | None,
-        Parameter(help="How to treat cut episodes; by default as in the policy's training."),
-    ] = None,
+    gamma: Annotated[list[float] | None, Parameter(consume_multiple=True)] = None,
+    discount: float | None = None,
+    cut: Literal["drop-unrelated", "bootstrap", "terminal"] | None = None,
     level: Level = 0.95,
     draws: Draws = 1_000,
     seed: Seed = 0,
     ends: ReturnRange | None = None,
-    yardstick: Annotated[
-        bool, Parameter(help="Measure what hiding each recorded column would be.")
-    ] = True,
-    figure: Annotated[
-        Path | None,
-        Parameter(help="Figure of the bounds: .png, .svg or .pdf; its data beside it as .parquet."),
-    ] = None,
-    allow_seen: Annotated[
-        bool, Parameter(help="Go on even with a log the policy was made from.", negative="")
-    ] = False,
+    yardstick: bool = True,
+    figure: Path | None = None,
+    allow_seen: Flag = False,
     details: Details = False,
     json: Json = False,
 ) -> int:
@@ -194,6 +174,12 @@ def sensitivity(
         policy: A policy file.
         files: CSV or Parquet files the policy was not learned from, or patterns in quotes.
         columns: Columns of the log, where their names differ from those of the policy.
+        gamma: Γ, strengths of an unrecorded cause, each from 1 to 20; by default 1 1.5 2 3.
+        discount: Discount per step; by default the policy's own.
+        cut: How to treat cut episodes; by default as in the policy's training.
+        yardstick: Measure what hiding each recorded column would be.
+        figure: Figure of the bounds: .png, .svg or .pdf; its data beside it as .parquet.
+        allow_seen: Go on even with a log the policy was made from.
     """
     import dprl
     from dprl._core import plot
@@ -229,55 +215,17 @@ def sweep(
     learning: LearnerOptions,
     memory: ScanOptions | None = None,
     *,
-    n_min: Annotated[
-        list[int] | None,
-        Parameter(
-            help="Values to try: --n-min 10 20 50.",
-            converter=wholes,
-            consume_multiple=True,
-            negative="",
-        ),
-    ] = None,
-    radius: Annotated[
-        list[float] | None,
-        Parameter(help="For features: values to try.", consume_multiple=True, negative=""),
-    ] = None,
-    vary: Annotated[
-        list[str] | None,
-        Parameter(
-            help="Another setting of the learner and values to try: --vary risk=0.01,0.05 --vary "
-            "plan=true,false; all combinations are tried.",
-            negative="",
-        ),
-    ] = None,
-    valid: Annotated[
-        list[str] | None,
-        Parameter(
-            help="Files of held-out episodes to judge on; by default the files are split.",
-            consume_multiple=True,
-            negative="",
-        ),
-    ] = None,
-    share: Annotated[
-        float, Parameter(help="Without --valid: share of the groups to learn from.")
-    ] = 0.5,
-    estimator: Annotated[
-        str | None,
-        Parameter(help="Estimator to show; default WDR (DR for one step), WIS without values."),
-    ] = None,
-    rule: Annotated[
-        Literal["cautious", "lower-end", "bold"] | None,
-        Parameter(help="Pick a setting by this rule, and save its policy."),
-    ] = None,
-    out: Annotated[Path, Parameter(help="File for the picked policy.")] = Path("policy.dprl"),
-    delta: Annotated[
-        float | None,
-        Parameter(help="Also certify every setting; all claims together may fail so often."),
-    ] = None,
+    n_min: Annotated[list[int] | None, Parameter(converter=wholes, consume_multiple=True)] = None,
+    radius: Annotated[list[float] | None, Parameter(consume_multiple=True)] = None,
+    vary: list[str] | None = None,
+    valid: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    share: float = 0.5,
+    estimator: str | None = None,
+    rule: Literal["cautious", "lower-end", "bold"] | None = None,
+    out: Path = Path("policy.dprl"),
+    delta: float | None = None,
     ends: ReturnRange | None = None,
-    figure: Annotated[
-        Path | None, Parameter(help="Figure of the settings: .png, .svg or .pdf.")
-    ] = None,
+    figure: Path | None = None,
     level: Level = 0.95,
     draws: Draws = 2_000,
     seed: Seed = 0,
@@ -299,6 +247,17 @@ def sweep(
 
     Args:
         files: CSV or Parquet files to learn from, or patterns in quotes.
+        n_min: Values to try: --n-min 10 20 50.
+        radius: For features: values to try.
+        vary: Another setting of the learner and values to try: --vary risk=0.01,0.05 --vary
+            plan=true,false; all combinations are tried.
+        valid: Files of held-out episodes to judge on; by default the files are split.
+        share: Without --valid: share of the groups to learn from.
+        estimator: Estimator to show; default WDR (DR for one step), WIS without values.
+        rule: Pick a setting by this rule, and save its policy.
+        out: File for the picked policy.
+        delta: Also certify every setting; all claims together may fail so often.
+        figure: Figure of the settings: .png, .svg or .pdf.
     """
     import dprl
     from dprl.logs.encoding.encoder import encoded_like

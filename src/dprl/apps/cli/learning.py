@@ -279,7 +279,7 @@ def _options(entries: Collection[Entry], but: Sequence[str] = ()) -> Any:
             columns += [
                 ("scale", _annotated(_choice(SCALES) | None, f"dprl, features: {scale}"), None),
                 ("weight", Annotated[
-                    list[str] | None, Parameter(help=f"dprl, features: {weight}", negative="")
+                    list[str] | None, Parameter(help=f"dprl, features: {weight}")
                 ], None),
             ]  # fmt: skip
         elif name not in (*SHARED, *but) and (kind := _type(name, settings)) is not None:

@@ -9,7 +9,7 @@ import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from cyclopts import App, Parameter
 
@@ -63,9 +63,7 @@ def _log(*, log: AllLogOptions | None = None) -> None:
 
 
 @command
-def completion(
-    shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="The shell.")], /
-) -> int:
+def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
     """Print what makes a shell complete dprl's commands and options with the tab key.
 
     Example: `dprl completion bash > ~/.local/share/bash-completion/completions/dprl`
@@ -73,6 +71,9 @@ def completion(
     Example: `dprl completion zsh > ~/.zfunc/_dprl`, with that folder in fpath
 
     Example: `dprl completion fish > ~/.config/fish/completions/dprl.fish`
+
+    Args:
+        shell: The shell.
     """
     show(app.generate_completion(prog_name="dprl", shell=shell).rstrip(), as_json=False)
     return 0
@@ -95,7 +96,7 @@ OPTIONAL = {
 @command
 def doctor(
     *,
-    warm: Annotated[bool, Parameter(help="Compile what first uses would compile.")] = False,
+    warm: bool = False,
     json: Json = False,
 ) -> int:
     """Say what this installation is made of, and whether anything is in its way.
@@ -103,6 +104,9 @@ def doctor(
     Versions of dprl and of what it needs, cores and threads, memory, free disk, where compiled
     loops are kept and how many of them are. Changes nothing but, with --warm, what is kept: what a
     first read, fit and judgement need is compiled now. Exit code 1 where something is wrong.
+
+    Args:
+        warm: Compile what first uses would compile.
     """
     with progress() as tell:
         for i, job in enumerate(WARMING if warm else ()):

@@ -54,12 +54,15 @@ PER_ROW = 150
 @Parameter(name="*")
 @dataclass(kw_only=True)
 class ReturnRange:
-    """What returns can be, from what rewards can be, never from the log."""
+    """What returns can be, from what rewards can be, never from the log.
 
-    lowest: Annotated[
-        float | None, Parameter(help="The lowest return there can be; a proof needs both ends.")
-    ] = None
-    highest: Annotated[float | None, Parameter(help="The highest return there can be.")] = None
+    Attributes:
+        lowest: The lowest return there can be; a proof needs both ends.
+        highest: The highest return there can be.
+    """
+
+    lowest: float | None = None
+    highest: float | None = None
 
     def both(self) -> tuple[float, float] | None:
         """Both ends; None where neither is given."""
@@ -76,30 +79,21 @@ class ReturnRange:
 @Parameter(name="*")
 @dataclass(kw_only=True)
 class ScanOptions:
-    """How much memory may be used, and whether the log is read in parts."""
+    """How much memory may be used, and whether the log is read in parts.
 
-    out_of_core: Annotated[
-        bool | None,
-        Parameter(
-            help="Read Parquet files in parts, sorted on disk where needed: for logs larger than "
-            "memory. The policy is the same, byte for byte. By default chosen if the log would "
-            "not fit.",
-        ),
-    ] = None
-    memory_limit: Annotated[
-        str | None,
-        Parameter(
-            help="About how much memory may be used, such as 2GB; by default half of what is free. "
-            "A log that would need more is read in parts."
-        ),
-    ] = None
-    temp_folder: Annotated[
-        str | None,
-        Parameter(
-            help="Where a log in parts keeps its temporary files; by default the system's place "
-            "(TMPDIR)."
-        ),
-    ] = None
+    Attributes:
+        out_of_core: Read Parquet files in parts, sorted on disk where needed: for logs larger than
+            memory. The policy is the same, byte for byte. By default chosen if the log would not
+            fit.
+        memory_limit: About how much memory may be used, such as 2GB; by default half of what is
+            free. A log that would need more is read in parts.
+        temp_folder: Where a log in parts keeps its temporary files; by default the system's place
+            (TMPDIR).
+    """
+
+    out_of_core: bool | None = None
+    memory_limit: str | None = None
+    temp_folder: str | None = None
 
     def in_parts(self, files: list[str], able: bool, learns: bool = True) -> bool:
         """Whether the log is to be read in parts; a line says so if nobody asked for it.
@@ -370,6 +364,8 @@ TREATMENTS = (
 )
 """The treatments of cut episodes, for the help of --cut."""
 
+Flag = Annotated[bool, Parameter(negative="")]
+"""A switch that is off unless it is named; there is no --no-... for it."""
 Details = Annotated[bool, Parameter(help="Say everything, not only the answer.", negative="")]
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON for machines.", negative="")]
 
@@ -381,14 +377,13 @@ Cluster = Annotated[
     ),
 ]
 
-FilesOfLog = Annotated[list[str], Parameter(negative="")]
+FilesOfLog = list[str]
 """The files of a log; `files` in the table [log] of dprl.toml."""
 
 By = Annotated[
     list[str] | None,
     Parameter(
-        help="Columns that make subgroups, such as sex,ageband: what the policy is worth in each.",
-        negative="",
+        help="Columns that make subgroups, such as sex,ageband: what the policy is worth in each."
     ),
 ]
 Cases = Annotated[
@@ -427,7 +422,7 @@ def log_options(
         sentence = (
             f"By default the policy's own column{'s' * role.several}." if of_policy else role.help
         )
-        words = Parameter(help=sentence, show=shown or main, negative="")
+        words = Parameter(help=sentence, show=shown or main)
         if needed:
             options.append((role.name, Annotated[hint, words], field()))
         else:

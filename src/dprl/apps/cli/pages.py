@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from dprl._core.disk import refuse_overwrite
 from dprl.apps.cli.console import caution, command, progress, told, warned
 from dprl.apps.cli.options import (
     By,
     Draws,
+    Flag,
     Json,
     OtherColumns,
     Seed,
@@ -32,25 +31,13 @@ def review(
     /,
     columns: OtherColumns | None = None,
     *,
-    log: Annotated[
-        list[str], Parameter(help="The log to judge it by, best held out.", negative="")
-    ],
-    training: Annotated[
-        list[str] | None,
-        Parameter(help="The log that rules were fitted on: they can be narrowed.", negative=""),
-    ] = None,
-    out: Annotated[Path, Parameter(help="File for the approved policy.")] = Path("approved.dprl"),
-    cases: Annotated[
-        bool,
-        Parameter(help="Also show similar *training* episodes.", negative=""),
-    ] = False,
-    verdicts: Annotated[
-        Path | None, Parameter(help="SQLite file of verdicts; by default beside the policy.")
-    ] = None,
-    needs: Annotated[Whole, Parameter(help="Number of reviewers who must agree on a change.")] = 1,
-    export: Annotated[
-        bool, Parameter(help="Open no page: write the approved policy and stop.", negative="")
-    ] = False,
+    log: list[str],
+    training: list[str] | None = None,
+    out: Path = Path("approved.dprl"),
+    cases: Flag = False,
+    verdicts: Path | None = None,
+    needs: Whole = 1,
+    export: Flag = False,
     by: By = None,
     host: Host = "127.0.0.1",
     port: Port = 8765,
@@ -68,6 +55,13 @@ def review(
     Args:
         policy: A policy file.
         columns: Columns of the log, where their names differ from those of the policy.
+        log: The log to judge it by, best held out.
+        training: The log that rules were fitted on: they can be narrowed.
+        out: File for the approved policy.
+        cases: Also show similar *training* episodes.
+        verdicts: SQLite file of verdicts; by default beside the policy.
+        needs: Number of reviewers who must agree on a change.
+        export: Open no page: write the approved policy and stop.
     """
     from dprl.apps.review.app import open_review
     from dprl.policies.loading import deferring
@@ -108,31 +102,16 @@ def report(
     /,
     columns: OtherColumns | None = None,
     *,
-    out: Annotated[Path, Parameter(help="File for the report.")] = Path("review.html"),
-    title: Annotated[str | None, Parameter(help="Heading of the report.")] = None,
-    cases: Annotated[
-        Whole, Parameter(help="Past cases shown on each side of a change, with labels.")
-    ] = 0,
+    out: Path = Path("review.html"),
+    title: str | None = None,
+    cases: Whole = 0,
     draws: Draws = 2_000,
     seed: Seed = 0,
     values: Values = True,
     by: By = None,
-    standard: Annotated[
-        str | None,
-        Parameter(
-            help='"target": add what the TARGET 2025 statement asks of an emulated trial, and '
-            "write a model card. People's answers come from [intended-use] in dprl.toml; what "
-            "nobody answered is marked *to fill in*."
-        ),
-    ] = None,
-    card: Annotated[
-        Path | None,
-        Parameter(
-            help="File for the model card. Default: beside the report and named after it, as in "
-            "review.model-card.json."
-        ),
-    ] = None,
-    lang: Annotated[str, Parameter(help='Language of the page: "en" or "de".')] = "en",
+    standard: str | None = None,
+    card: Path | None = None,
+    lang: str = "en",
     json: Json = False,
 ) -> int:
     """Write a report on a policy for people: one self-contained HTML file that can be printed.
@@ -146,6 +125,15 @@ def report(
         policy: A policy file.
         files: CSV or Parquet files, best of episodes that the policy was not learned from.
         columns: Columns of the log, where their names differ from those of the policy.
+        out: File for the report.
+        title: Heading of the report.
+        cases: Past cases shown on each side of a change, with labels.
+        standard: "target": add what the TARGET 2025 statement asks of an emulated trial, and write
+            a model card. People's answers come from [intended-use] in dprl.toml; what nobody
+            answered is marked *to fill in*.
+        card: File for the model card. Default: beside the report and named after it, as in
+            review.model-card.json.
+        lang: Language of the page: "en" or "de".
     """
     import dprl
     from dprl._core.html.catalogue import speak

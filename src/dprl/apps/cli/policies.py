@@ -21,6 +21,7 @@ from dprl.apps.cli.options import (
     Cases,
     Decimal,
     Details,
+    Flag,
     Json,
     Letters,
     Partitions,
@@ -44,9 +45,7 @@ def verify(
     policy: str,
     /,
     *,
-    key: Annotated[
-        str, Parameter(help="A public key of minisign: a .pub file, or its line of base64.")
-    ],
+    key: str,
     json: Json = False,
 ) -> int:
     """Check that a policy file is signed with a key, and that it can be used.
@@ -57,6 +56,7 @@ def verify(
 
     Args:
         policy: A policy file.
+        key: A public key of minisign: a .pub file, or its line of base64.
     """
     from dprl.policies.loading import load
     from dprl.policies.signature import PublicKey
@@ -83,8 +83,8 @@ def sign(
     policy: str,
     /,
     *,
-    key: Annotated[str, Parameter(help="A secret key that minisign -G made (.key).")],
-    comment: Annotated[str, Parameter(help="A trusted comment; default: time and name.")] = "",
+    key: str,
+    comment: str = "",
     json: Json = False,
 ) -> int:
     """Sign a policy file; the signature is written beside it, as POLICY.minisig.
@@ -97,6 +97,8 @@ def sign(
 
     Args:
         policy: A policy file.
+        key: A secret key that minisign -G made (.key).
+        comment: A trusted comment; default: time and name.
     """
     from dprl.policies.loading import load
     from dprl.policies.signature import SecretKey
@@ -131,33 +133,12 @@ def export(
     policy: str,
     /,
     *,
-    out: Annotated[Path, Parameter(help="File for the copy.")],
-    public: Annotated[
-        bool, Parameter(help="Leave out whatever names or identifies people.", negative="")
-    ] = False,
-    points: Annotated[
-        bool,
-        Parameter(
-            help="With --public: keep training points or cell centres, which are measurements "
-            "of single people.",
-            negative="",
-        ),
-    ] = False,
-    to: Annotated[
-        Literal["sql", "json", "python"] | None,
-        Parameter(
-            help="Rules only: write them as a query of DuckDB, as JSON, or as a Python function, "
-            "with the same answers."
-        ),
-    ] = None,
-    table: Annotated[
-        str | None,
-        Parameter(help="With --to sql: the table that is asked; by default stays."),
-    ] = None,
-    column: Annotated[
-        str | None,
-        Parameter(help="With --to sql: the column of suggestions; by default suggested."),
-    ] = None,
+    out: Path,
+    public: Flag = False,
+    points: Flag = False,
+    to: Literal["sql", "json", "python"] | None = None,
+    table: str | None = None,
+    column: str | None = None,
     json: Json = False,
 ) -> int:
     """Write a copy of a policy; with --public a copy that names nobody and answers the same.
@@ -174,6 +155,14 @@ def export(
 
     Args:
         policy: A policy file.
+        out: File for the copy.
+        public: Leave out whatever names or identifies people.
+        points: With --public: keep training points or cell centres, which are measurements of
+            single people.
+        to: Rules only: write them as a query of DuckDB, as JSON, or as a Python function, with the
+            same answers.
+        table: With --to sql: the table that is asked; by default stays.
+        column: With --to sql: the column of suggestions; by default suggested.
     """
     from dprl.policies.base import public_copy
     from dprl.policies.loading import load
@@ -533,14 +522,10 @@ def act(
     states: Annotated[str, Parameter(allow_leading_hyphen=True)] = "-",
     /,
     *,
-    state: Annotated[
-        str | None, Parameter(help="Column of states; by default as in the log.")
-    ] = None,
-    out: Annotated[
-        str | None, Parameter(help="A .csv or .parquet file; default: standard output.")
-    ] = None,
-    column: Annotated[str, Parameter(help="Name of the column that is added.")] = "suggested",
-    defer: Annotated[str, Parameter(help="What to write for DEFER; '' for nothing.")] = "DEFER",
+    state: str | None = None,
+    out: str | None = None,
+    column: str = "suggested",
+    defer: str = "DEFER",
     partitions: Partitions = False,
     decimal: Decimal = None,
     encoding: Letters = None,
@@ -554,6 +539,10 @@ def act(
         policy: A policy file.
         states: A CSV or Parquet file with a column of states; '-' reads CSV with a header from
             standard input.
+        state: Column of states; by default as in the log.
+        out: A .csv or .parquet file; default: standard output.
+        column: Name of the column that is added.
+        defer: What to write for DEFER; '' for nothing.
     """
     from dprl.policies.loading import deferring
 

@@ -15,7 +15,7 @@ from dprl._core.disk import expand_paths
 from dprl._core.optional import needed
 from dprl._core.table import many
 from dprl.apps.cli.console import command, complain, progress, refuse, show
-from dprl.apps.cli.options import Json, Whole
+from dprl.apps.cli.options import Flag, Json, Whole
 from dprl.errors import ParameterError, PolicyError
 
 if TYPE_CHECKING:
@@ -32,9 +32,7 @@ def audit(
     file: str,
     /,
     *,
-    chain: Annotated[
-        str, Parameter(help="A chain that was kept elsewhere: one of the lines must have it.")
-    ] = "",
+    chain: str = "",
     json: Json = False,
 ) -> int:
     """Check the chain of an audit that `dprl serve --audit` wrote, and say what it holds.
@@ -47,6 +45,7 @@ def audit(
 
     Args:
         file: The audit.
+        chain: A chain that was kept elsewhere: one of the lines must have it.
     """
     from dprl.apps.serve.audit import check_ordinary, read_audit
 
@@ -133,7 +132,7 @@ RequireSigned = Annotated[
 ]
 Names = Annotated[
     list[str] | None,
-    Parameter(name="--allow-host", help="A further host name of this server.", negative=""),
+    Parameter(name="--allow-host", help="A further host name of this server."),
 ]
 
 
@@ -173,50 +172,18 @@ def serve(
     host: Host = "127.0.0.1",
     port: Port = 8000,
     require_signed: RequireSigned = None,
-    require_approved: Annotated[
-        str,
-        Parameter(help="Audit trail of a review: answer only from the policy that it approved."),
-    ] = "",
+    require_approved: str = "",
     allow_host: Names = None,
-    token: Annotated[
-        bool,
-        Parameter(
-            negative="--no-token", help="Ask for a token; --no-token works on loopback only."
-        ),
-    ] = True,
-    tokens: Annotated[
-        str,
-        Parameter(help="Private TOML file of tokens by name: log and audit say who asked."),
-    ] = "",
-    body_limit: Annotated[Whole, Parameter(help="Largest size of a request, in bytes.")] = 1 << 20,
-    cases: Annotated[
-        bool,
-        Parameter(
-            help="Let /explain name similar training episodes (perhaps patients).", negative=""
-        ),
-    ] = False,
-    workers: Annotated[Whole, Parameter(help="Number of processes that answer.")] = 1,
-    reload: Annotated[
-        float | None,
-        Parameter(help="Look for a new policy in the file every so many seconds; else on SIGHUP."),
-    ] = None,
-    log: Annotated[
-        str,
-        Parameter(
-            help="File for a log of requests and answers, JSON lines; - is stdout.",
-            allow_leading_hyphen=True,
-        ),
-    ] = "",
-    log_states: Annotated[
-        bool,
-        Parameter(help="Write states to log and audit as they are, not only hashed.", negative=""),
-    ] = False,
-    audit: Annotated[
-        str, Parameter(help="File that every answer is added to before it is given.")
-    ] = "",
-    cds: Annotated[
-        str, Parameter(help="TOML file that describes a service of CDS Hooks; needs --audit.")
-    ] = "",
+    token: bool = True,
+    tokens: str = "",
+    body_limit: Whole = 1 << 20,
+    cases: Flag = False,
+    workers: Whole = 1,
+    reload: float | None = None,
+    log: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
+    log_states: Flag = False,
+    audit: str = "",
+    cds: str = "",
     json: Json = False,
 ) -> int:
     """Answer over HTTP: /act, /explain, /policy, /livez, /readyz, /metrics, /openapi.json.
@@ -231,6 +198,17 @@ def serve(
 
     Args:
         policy: A policy file.
+        require_approved: Audit trail of a review: answer only from the policy that it approved.
+        token: Ask for a token; --no-token works on loopback only.
+        tokens: Private TOML file of tokens by name: log and audit say who asked.
+        body_limit: Largest size of a request, in bytes.
+        cases: Let /explain name similar training episodes (perhaps patients).
+        workers: Number of processes that answer.
+        reload: Look for a new policy in the file every so many seconds; else on SIGHUP.
+        log: File for a log of requests and answers, JSON lines; - is stdout.
+        log_states: Write states to log and audit as they are, not only hashed.
+        audit: File that every answer is added to before it is given.
+        cds: TOML file that describes a service of CDS Hooks; needs --audit.
     """
     from dprl.policies.signature import require
 

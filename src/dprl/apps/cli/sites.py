@@ -6,13 +6,11 @@ import csv
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from cyclopts import Parameter
+from typing import Any, Literal
 
 from dprl._core.disk import refuse_overwrite
 from dprl.apps.cli.console import command, complain, progress, show, told, warned
-from dprl.apps.cli.options import Json, MaybeLogOptions, MaybeWhole
+from dprl.apps.cli.options import Flag, Json, MaybeLogOptions, MaybeWhole
 from dprl.errors import EvidenceError, ParameterError
 
 # --- `dprl merge`: what several sites counted, together
@@ -23,10 +21,7 @@ def merge(
     files: list[str],
     /,
     *,
-    out: Annotated[
-        Path | None,
-        Parameter(help="Where to save it; by default it goes to standard output, for a pipe."),
-    ] = None,
+    out: Path | None = None,
     json: Json = False,
 ) -> int:
     """Put together what several sites counted with one schema. The order does not matter.
@@ -37,6 +32,7 @@ def merge(
 
     Args:
         files: Evidence files, one per site.
+        out: Where to save it; by default it goes to standard output, for a pipe.
     """
     import dprl
     from dprl.planning.sites import load_counts
@@ -160,94 +156,27 @@ def evidence(
     /,
     *,
     log: MaybeLogOptions | None = None,
-    schema: Annotated[
-        Path | None, Parameter(help="The schema that all sites agreed on, a JSON file.")
-    ] = None,
-    out: Annotated[
-        Path | None, Parameter(help="Where to save what was counted, such as north.evidence.")
-    ] = None,
-    k: Annotated[
-        MaybeWhole,
-        Parameter(help="Nothing of fewer groups is given away about a state; by default 10."),
-    ] = None,
-    site: Annotated[str, Parameter(help="A name for the site.")] = "",
-    make_schema: Annotated[
-        Path | None,
-        Parameter(
-            help="Write a schema to this file: with the labels of a log, and no count of it, or "
-            "with --states and --actions."
-        ),
-    ] = None,
-    states: Annotated[
-        Path | None,
-        Parameter(
-            help="With --make-schema: a file with one state per line, as numbers where all are."
-        ),
-    ] = None,
-    actions: Annotated[
-        Path | None, Parameter(help="With --make-schema: a file with one action per line.")
-    ] = None,
-    gamma: Annotated[
-        float | None, Parameter(help="With --make-schema: discount per step, in (0, 1].")
-    ] = None,
-    lowest: Annotated[
-        float | None,
-        Parameter(help="With --make-schema: the lowest return there can be, for a certificate."),
-    ] = None,
-    highest: Annotated[
-        float | None, Parameter(help="With --make-schema: the highest return there can be.")
-    ] = None,
-    cut: Annotated[
-        Literal["drop", "drop-unrelated", "terminal"] | None,
-        Parameter(help="With --make-schema: how to treat cut episodes; by default as ended."),
-    ] = None,
-    points: Annotated[
-        Path | None,
-        Parameter(
-            help="Count a second time, for a plan: what lies between the decision points of this "
-            "file, which all sites' first counts were merged to. The log, --k and --site must be "
-            "those of the first count."
-        ),
-    ] = None,
-    n_min: Annotated[
-        MaybeWhole,
-        Parameter(help="With --points: episodes an action needs, as the learner will have it."),
-    ] = None,
-    contrast: Annotated[
-        bool, Parameter(help="With --points: also require n-min episodes that did otherwise.")
-    ] = True,
-    sql: Annotated[
-        bool,
-        Parameter(
-            help="Print the query that counts a table in a warehouse, in whole numbers; needs "
-            "--schema, --table and the columns.",
-            negative="",
-        ),
-    ] = False,
-    table: Annotated[
-        str | None, Parameter(help="With --sql: the table, as it is written after FROM.")
-    ] = None,
-    decimals: Annotated[
-        MaybeWhole, Parameter(help="With --sql: how many decimals rewards have; by default 0.")
-    ] = None,
-    precision: Annotated[
-        MaybeWhole,
-        Parameter(help="With --sql: how many decimals of gamma^k are kept; by default 12."),
-    ] = None,
-    dialect: Annotated[
-        Literal["standard", "duckdb", "postgres"] | None,
-        Parameter(help="With --sql: whose type of large numbers is named; by default standard."),
-    ] = None,
-    rows: Annotated[
-        Path | None,
-        Parameter(
-            help="A CSV file with the result of that query, in place of a log; needs --schema and "
-            "--out."
-        ),
-    ] = None,
-    explain: Annotated[
-        bool, Parameter(help="Say what is in evidence files, line by line.", negative="")
-    ] = False,
+    schema: Path | None = None,
+    out: Path | None = None,
+    k: MaybeWhole = None,
+    site: str = "",
+    make_schema: Path | None = None,
+    states: Path | None = None,
+    actions: Path | None = None,
+    gamma: float | None = None,
+    lowest: float | None = None,
+    highest: float | None = None,
+    cut: Literal["drop", "drop-unrelated", "terminal"] | None = None,
+    points: Path | None = None,
+    n_min: MaybeWhole = None,
+    contrast: bool = True,
+    sql: Flag = False,
+    table: str | None = None,
+    decimals: MaybeWhole = None,
+    precision: MaybeWhole = None,
+    dialect: Literal["standard", "duckdb", "postgres"] | None = None,
+    rows: Path | None = None,
+    explain: Flag = False,
     json: Json = False,
 ) -> int:
     """Count what a log says, over labels that were fixed beforehand, for sites that share no rows.
@@ -272,6 +201,31 @@ def evidence(
     Args:
         files: CSV or Parquet files of a log; with --explain evidence files.
         log: Which column is what.
+        schema: The schema that all sites agreed on, a JSON file.
+        out: Where to save what was counted, such as north.evidence.
+        k: Nothing of fewer groups is given away about a state; by default 10.
+        site: A name for the site.
+        make_schema: Write a schema to this file: with the labels of a log, and no count of it, or
+            with --states and --actions.
+        states: With --make-schema: a file with one state per line, as numbers where all are.
+        actions: With --make-schema: a file with one action per line.
+        gamma: With --make-schema: discount per step, in (0, 1].
+        lowest: With --make-schema: the lowest return there can be, for a certificate.
+        highest: With --make-schema: the highest return there can be.
+        cut: With --make-schema: how to treat cut episodes; by default as ended.
+        points: Count a second time, for a plan: what lies between the decision points of this file,
+            which all sites' first counts were merged to. The log, --k and --site must be those of
+            the first count.
+        n_min: With --points: episodes an action needs, as the learner will have it.
+        contrast: With --points: also require n-min episodes that did otherwise.
+        sql: Print the query that counts a table in a warehouse, in whole numbers; needs --schema,
+            --table and the columns.
+        table: With --sql: the table, as it is written after FROM.
+        decimals: With --sql: how many decimals rewards have; by default 0.
+        precision: With --sql: how many decimals of gamma^k are kept; by default 12.
+        dialect: With --sql: whose type of large numbers is named; by default standard.
+        rows: A CSV file with the result of that query, in place of a log; needs --schema and --out.
+        explain: Say what is in evidence files, line by line.
     """
     given = list(files or [])
     if explain:

@@ -38,27 +38,15 @@ def study(
     files: FilesOfLog,
     log: ProposedColumns | None = None,
     *,
-    out: Annotated[Path, Parameter(help="Folder for the page, the policy and the rows.")],
-    gamma: Annotated[
-        float | None,
-        Parameter(
-            help="Discount per step, in (0, 1]. By default 1 where there is one decision or one "
-            "outcome at the end, else 0.99."
-        ),
-    ] = None,
-    delta: Annotated[float, Parameter(help="The chance that what is claimed is false.")] = 0.05,
-    share: Annotated[
-        float, Parameter(help="Share of the groups that learns; the others judge.")
-    ] = 0.6,
-    n_min: Annotated[
-        Whole, Parameter(help="Groups that must have taken a suggestion, and that must not.")
-    ] = 20,
+    out: Path,
+    gamma: float | None = None,
+    delta: float = 0.05,
+    share: float = 0.6,
+    n_min: Whole = 20,
     cut: CUT = None,
     by: By = None,
-    title: Annotated[str | None, Parameter(help="Heading of the page.")] = None,
-    date: Annotated[
-        str | None, Parameter(help="Date printed on the page, as 2026-01-31. By default today.")
-    ] = None,
+    title: str | None = None,
+    date: str | None = None,
     draws: Draws = 2_000,
     seed: Seed = 0,
     json: Json = False,
@@ -74,6 +62,14 @@ def study(
 
     Args:
         files: CSV or Parquet files, or patterns in quotes.
+        out: Folder for the page, the policy and the rows.
+        gamma: Discount per step, in (0, 1]. By default 1 where there is one decision or one outcome
+            at the end, else 0.99.
+        delta: The chance that what is claimed is false.
+        share: Share of the groups that learns; the others judge.
+        n_min: Groups that must have taken a suggestion, and that must not.
+        title: Heading of the page.
+        date: Date printed on the page, as 2026-01-31. By default today.
     """
     from dprl.apps.study import Study
 
@@ -206,15 +202,14 @@ COLUMNS = {
 def demo(
     *,
     folder: Path | None = None,
-    show_report: Annotated[
-        bool, Parameter(name="--open", negative="", help="Also open the page in a browser.")
-    ] = False,
+    show_report: Annotated[bool, Parameter(name="--open", negative="")] = False,
     json: Json = False,
 ) -> int:
     """Show the whole job on invented patients: a log, its study, and the truth beside it.
 
     Args:
         folder: Folder for the log and the study; by default a new temporary folder.
+        show_report: Also open the page in a browser.
     """
     import tempfile
 

@@ -30,6 +30,7 @@ from dprl.apps.cli.options import (
     Decimal,
     Details,
     FilesOfLog,
+    Flag,
     Json,
     Labels,
     Letters,
@@ -57,20 +58,11 @@ def build(
     files: list[str] | None = None,
     /,
     *,
-    out: Annotated[Path | None, Parameter(help="The log, a .parquet file.")] = None,
-    explain: Annotated[
-        tuple[str, str] | None,
-        Parameter(
-            help="SUBJECT TIME: write nothing; print the rows of the data that made the state, "
-            "the action and the reward of the subject's last decision up to that time.",
-            negative="",
-        ),
-    ] = None,
-    memory: Annotated[str, Parameter(help="Memory limit; the rest goes to disk.")] = "3GB",
-    threads: Annotated[
-        MaybeWhole, Parameter(help="Number of threads; the result does not depend on it.")
-    ] = None,
-    temp: Annotated[Path | None, Parameter(help="A folder with room for temporary files.")] = None,
+    out: Path | None = None,
+    explain: tuple[str, str] | None = None,
+    memory: str = "3GB",
+    threads: MaybeWhole = None,
+    temp: Path | None = None,
     json: Json = False,
 ) -> int:
     """Make a log of decisions from a table of events, as a spec in TOML says.
@@ -85,6 +77,12 @@ def build(
         spec: The spec, a TOML file.
         files: Files of events (CSV or Parquet), or patterns in quotes; for OMOP a folder or a
             DuckDB file. By default those that the spec names.
+        out: The log, a .parquet file.
+        explain: SUBJECT TIME: write nothing; print the rows of the data that made the state, the
+            action and the reward of the subject's last decision up to that time.
+        memory: Memory limit; the rest goes to disk.
+        threads: Number of threads; the result does not depend on it.
+        temp: A folder with room for temporary files.
     """
     from dprl.logs import events
 
@@ -128,7 +126,7 @@ SHOWN = 12
 Name = Annotated[str | None, Parameter(help="Take this column, whatever is proposed.")]
 Names = Annotated[
     list[str] | None,
-    Parameter(help="Take this column; repeat it for several.", negative=""),
+    Parameter(help="Take this column; repeat it for several."),
 ]
 
 
@@ -148,7 +146,7 @@ def init(
     encoding: Letters = None,
     dates: Dates = None,
     labels: Labels = None,
-    force: Annotated[bool, Parameter(help="Replace a dprl.toml that exists.", negative="")] = False,
+    force: Flag = False,
     json: Json = False,
 ) -> int:
     """Look at a table, propose which column is what, and write dprl.toml.
@@ -163,6 +161,7 @@ def init(
 
     Args:
         files: CSV or Parquet files, or patterns in quotes.
+        force: Replace a dprl.toml that exists.
     """
     target = Path(SETTINGS)
     if target.exists() and not force:
@@ -370,15 +369,11 @@ def _word(value: Any) -> str:
 def split(
     files: FilesOfLog,
     *,
-    by: Annotated[str, Parameter(help="Column whose rows stay together: patient or episode.")],
-    out: Annotated[Path, Parameter(help="A folder for train and test.")],
-    fraction: Annotated[
-        float, Parameter(help="Share of the patients or episodes to learn from.")
-    ] = 0.5,
+    by: str,
+    out: Path,
+    fraction: float = 0.5,
     seed: Seed = 0,
-    group: Annotated[
-        str | None, Parameter(help="Column, such as patient, that --by must not divide.")
-    ] = None,
+    group: str | None = None,
     partitions: Partitions = False,
     encoding: Letters = None,
     json: Json = False,
@@ -394,6 +389,10 @@ def split(
 
     Args:
         files: CSV or Parquet files, or patterns in quotes.
+        by: Column whose rows stay together: patient or episode.
+        out: A folder for train and test.
+        fraction: Share of the patients or episodes to learn from.
+        group: Column, such as patient, that --by must not divide.
     """
     from dprl.logs.reading.tables import split_table
 
@@ -426,24 +425,10 @@ def check(
     log: LogOptions,
     memory: ScanOptions | None = None,
     *,
-    markov: Annotated[
-        bool,
-        Parameter(
-            help="Also ask whether the state is enough: given state and action, do the steps "
-            "before still tell what comes next? Needs --gamma; states are labels.",
-            negative="",
-        ),
-    ] = False,
-    gamma: Annotated[
-        float | None, Parameter(help="With --markov: discount per step, in (0, 1].")
-    ] = None,
-    lags: Annotated[
-        MaybeWhole, Parameter(help="With --markov: how many steps back to look; by default 2.")
-    ] = None,
-    cut: Annotated[
-        Cut | None,
-        Parameter(help="With --markov: how to treat cut episodes (not ipcw); by default as ended."),
-    ] = None,
+    markov: Flag = False,
+    gamma: float | None = None,
+    lags: MaybeWhole = None,
+    cut: Cut | None = None,
     details: Details = False,
     json: Json = False,
 ) -> int:
@@ -457,6 +442,11 @@ def check(
 
     Args:
         files: CSV or Parquet files, or patterns in quotes.
+        markov: Also ask whether the state is enough: given state and action, do the steps before
+            still tell what comes next? Needs --gamma; states are labels.
+        gamma: With --markov: discount per step, in (0, 1].
+        lags: With --markov: how many steps back to look; by default 2.
+        cut: With --markov: how to treat cut episodes (not ipcw); by default as ended.
     """
     import dprl
     from dprl._core.checks import check_gamma, check_whole

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
-from dprl._core.words import argument, either, option, worded
+from dprl._core.words import argument, either, worded
 from dprl.errors import ParameterError
 
 # --- A parameter that has a new name: the old one works for one more release, with a warning
@@ -188,26 +188,21 @@ def check_weights(cut: Cut | None, plan: bool, lam: float | str | None) -> None:
     if cut == "ipcw" and lam is not None and lam != 1:
         raise ParameterError(
             worded(
-                "{cut} weighs whole returns, and credit below λ = 1 puts a model's values in "
-                "their place; got lam = {lam}.",
-                cut=option("cut", "ipcw"),
+                "{cut='ipcw'} weighs whole returns, and credit below λ = 1 puts a model's values "
+                "in their place; got lam = {lam}.",
                 lam=lam,
             ),
             "lam (--lam)",
-            worded("Say {lam}, or treat cut episodes in another way.", lam=option("lam", 1)),
+            worded("Say {lam=1}, or treat cut episodes in another way."),
         )
     if cut == "ipcw" and plan:
         raise ParameterError(
             worded(
-                "{cut} weighs whole returns, and a plan reads what lies between decisions; got "
-                "{plan}.",
-                cut=option("cut", "ipcw"),
-                plan=option("plan", True),
+                "{cut='ipcw'} weighs whole returns, and a plan reads what lies between decisions; "
+                "got {plan=True}."
             ),
             "plan (--plan)",
-            worded(
-                "Say {plan} too, or treat cut episodes in another way.", plan=option("plan", False)
-            ),
+            worded("Say {plan=False} too, or treat cut episodes in another way."),
         )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import string
 import warnings
+from ast import literal_eval
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
@@ -173,14 +174,37 @@ def say_many(one: str, other: str, n: int | Sized, /, **values: Any) -> str:
     return Said(one, other, {"n": len(n) if isinstance(n, Sized) else n, **values})
 
 
+NAMED = re.compile(r"{(?:(\w+)(=[^{}]*)?|dprl\.([\w.]+))}")
+"""A place of `worded` that may stand for a name: {n_min}, {cut='drop'}, {cut=}, {dprl.evaluate}."""
+
+
 def worded(message: str, /, **values: Any) -> str:
     """As `say`, for messages of errors and warnings, which stay English: they are not collected.
 
+    A place without a value is a name that Python and the command line write differently, as Python
+    writes it: ``{n_min}`` is an argument, ``{cut='drop'}`` an argument with its value, ``{cut=}``
+    one with any value, and ``{dprl.evaluate}`` a learner or a function.
+
     Example:
-        >>> print(worded("Say {cut}, or leave it out.", cut=option("cut", "drop")))
-        Say cut='drop', or leave it out.
+        >>> print(worded("Say {cut='drop'} for {n} episodes.", n=3))
+        Say cut='drop' for 3 episodes.
     """
-    return Said(message, "", values)
+
+    def place(found: re.Match[str]) -> str:
+        name, value, function = found.groups()
+        if name in values and value is None:
+            return found[0]
+        if function:
+            name, made = function.rpartition(".")[2], api(f"dprl.{function}")
+        elif value is None:
+            made = argument(name)
+        else:
+            made = option(name, literal_eval(value[1:] or "None"))
+        while values.setdefault(name, made) != made:
+            name += "2"
+        return f"{{{name}}}"
+
+    return Said(NAMED.sub(place, message), "", values)
 
 
 def word(text: str) -> str:

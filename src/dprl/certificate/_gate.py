@@ -45,7 +45,7 @@ import numpy as np
 
 from dprl._core.arrays import Bools, Ints
 from dprl._core.checks import check_choice
-from dprl._core.words import api, option, say, sentences, worded
+from dprl._core.words import say, sentences, worded
 from dprl.certificate.assumptions import LogRecord
 from dprl.certificate.cells import gate_cells
 from dprl.certificate.pair_tests import Learner
@@ -285,16 +285,14 @@ def gate_suggestions(
         if log.state is None:
             raise ParameterError(
                 f"{proposal.name} is certified over labelled states, and these are features.",
-                do=worded(
-                    "Label the states, or use {learner}.", learner=api("dprl.DPRLContinuous")
-                ),
+                do=worded("Label the states, or use {dprl.DPRLContinuous}."),
             )
     learner = learner_of(proposal)
     if learner.visits != "first":
         raise ParameterError(
             "counting every visit carries no certificate: visits of one trajectory are not "
             "independent.",
-            do=worded("Fit with {visits}.", visits=option("visits", "first")),
+            do=worded("Fit with {visits='first'}."),
         )
     if not isinstance(log, LogInParts | SiteEvidence):
         check_log(log)
@@ -380,7 +378,7 @@ def _proposing(proposal: Any, gamma: float | None) -> Any:
     if gamma is None:
         raise ParameterError(
             f"{name} has no discount, and returns need one.",
-            do=worded("Say {gamma}.", gamma=option("gamma", 1.0)),
+            do=worded("Say {gamma=1.0}."),
         )
     n_min = getattr(proposal, "n_min", settings.get("n_min"))
     rule = DPRLDiscrete(
@@ -402,7 +400,7 @@ def learner_of(proposal: Any) -> Learner:
     if name not in OWN:
         raise ParameterError(
             f"over features a gate is for DPRL's learners and policies; got one of {name!r}.",
-            do=worded("Other policies can be judged with {command}.", command=api("dprl.evaluate")),
+            do=worded("Other policies can be judged with {dprl.evaluate}."),
         )
     settings["n_min"] = math.inf if settings["n_min"] is None else settings["n_min"]
     kind: type[Learner] = DPRLDiscrete

@@ -49,7 +49,7 @@ from numpy.typing import ArrayLike, NDArray
 from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.checks import Cut, check_gamma, check_range
 from dprl._core.compiled import compiled, in_parts
-from dprl._core.words import argument, worded
+from dprl._core.words import worded
 from dprl.certificate.evalues import FRACTIONS, RATIO, WORTH_A_THREAD, checked_returns
 from dprl.errors import LogError, ParameterError
 from dprl.evidence.sites.evidence import SLACK, UNITS, unit_bins
@@ -122,8 +122,7 @@ class Visits:
                 raise LogError(
                     f"visits with different {name} cannot be merged.",
                     do=worded(
-                        "Read the parts with the same states, actions, gamma and {value_range}.",
-                        value_range=argument("value_range"),
+                        "Read the parts with the same states, actions, gamma and {value_range}."
                     ),
                 )
         pair, gap, bins, count = counted(

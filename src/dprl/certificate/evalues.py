@@ -46,7 +46,7 @@ from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.checks import Cut, check_gamma, check_number, check_range
 from dprl._core.compiled import compiled, in_parts
 from dprl._core.inference import GAMMAS, breakdown, threshold, worst_case
-from dprl._core.words import argument, worded
+from dprl._core.words import worded
 from dprl.errors import LogError, ParameterError
 from dprl.logs.log import Label, Log
 from dprl.logs.returns import first_visits, refuse_outside, returns
@@ -144,9 +144,7 @@ class Histograms:
                 raise LogError(
                     f"histograms with different {name} cannot be merged.",
                     do=worded(
-                        "Read or split the parts from one log; use one gamma and one "
-                        "{value_range}.",
-                        value_range=argument("value_range"),
+                        "Read or split the parts from one log; use one gamma and one {value_range}."
                     ),
                 )
         keys, place = np.unique(np.concatenate((self.keys, other.keys)), return_inverse=True)

@@ -37,7 +37,7 @@ from dprl._core.checks import Cut, check_draws, check_level, check_seed
 from dprl._core.compiled import compiled
 from dprl._core.linear import solve
 from dprl._core.table import Result
-from dprl._core.words import api, worded
+from dprl._core.words import worded
 from dprl.certificate.eprocesses import counted_rows, lower_mean
 from dprl.certificate.evalues import kl_lower
 from dprl.errors import LogError, ParameterError
@@ -245,7 +245,7 @@ def _stand_for(log: Log, followed: Ints, avoids: Bools) -> Floats:
             f"state {log.states[unequal]!r}",
             worded(
                 "Record the chance of every action that was taken, or judge the policy with "
-                "{command}.", command=api("dprl.evaluate"),
+                "{dprl.evaluate}."
             ),
         )  # fmt: skip
     return np.ones(len(followed))

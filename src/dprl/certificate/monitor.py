@@ -23,7 +23,7 @@ from dprl._core.arrays import Floats, Ints
 from dprl._core.checks import check_delta
 from dprl._core.disk import append, check_target, one_at_a_time, replacing
 from dprl._core.table import Result, Table, in_short, many, to_json_value
-from dprl._core.words import either, option, worded
+from dprl._core.words import either, worded
 from dprl.certificate.eprocesses import (
     COLUMNS,
     Visits,
@@ -704,17 +704,13 @@ class Monitor:
         if getattr(certificate, "grade", "proved") != "proved":
             raise PolicyError(
                 "a monitor continues a proved certificate; this one is large-sample.",
-                do=worded("Gate the policy with {grade}.", grade=option("grade", "proved")),
+                do=worded("Gate the policy with {grade='proved'}."),
             )
         if certificate.kind.whole:
             raise PolicyError(
                 "a monitor watches single suggestions; this certificate is about the policy as a "
                 "whole and claims nothing about any one of them.",
-                do=worded(
-                    "Gate the policy with {mode} or {mode2}.",
-                    mode=option("mode", "swap-split"),
-                    mode2=option("mode", "in-sample"),
-                ),
+                do=worded("Gate the policy with {mode='swap-split'} or {mode='in-sample'}."),
             )
         self.policy = policy
         self.delta = check_delta(certificate.delta if delta is None else delta)

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.arrays import Bools, Floats, Ints
-from dprl._core.words import api, say, say_many, sentences, word, worded
+from dprl._core.words import say, say_many, sentences, word, worded
 from dprl.certificate.assumptions import LogRecord, as_if_by_lot, by_lot, resting_on
 from dprl.certificate.pair_tests import PairTests, by_returns, certificate_of, row_of, strength
 from dprl.certificate.settings import GateSettings
@@ -346,7 +346,7 @@ def _proposals(policy: RulePolicy) -> tuple[dict[str, Any], tuple[Rule, ...]]:
             "a gate over rules needs all rules that were proposed, and this policy has no record "
             "of them.",
             cannot_tell(policy.provenance) or "its provenance says nothing about 'rules'",
-            worded("Gate a policy as {learner} has fitted it.", learner=api("dprl.Rules")),
+            worded("Gate a policy as {dprl.Rules} has fitted it."),
         )
     try:
         dates = days_told(policy)

@@ -19,7 +19,7 @@ from dprl._core.checks import (
     check_whole,
 )
 from dprl._core.inference import MOST
-from dprl._core.words import api, argument, either, option, say, worded
+from dprl._core.words import either, option, say, worded
 from dprl.errors import LogError, ParameterError
 from dprl.logs.encoding.encoder import encoding_of, filled
 from dprl.logs.log import Label, Log, check_log
@@ -28,17 +28,14 @@ from dprl.logs.source import LogFacts, Source, check_claim, needs_rows, unseen_w
 GRADES = ("proved", "large-sample")
 
 HONEST = worded(
-    "Follow every episode for a fixed time, before which none was cut ({follow_up}), or say {cut} "
-    "or {cut2} when learning; the certificate says which, and what it assumes.",
-    follow_up=option("follow_up"),
-    cut=option("cut", "terminal"),
-    cut2=option("cut", "drop-unrelated"),
+    "Follow every episode for a fixed time, before which none was cut ({follow_up=}), or say "
+    "{cut='terminal'} or {cut='drop-unrelated'} when learning; the certificate says which, and "
+    "what it assumes."
 )
 """What to do about cut episodes where something is to be proved."""
 TIMED = worded(
-    "Where the table has a time and a status, read it with {survival}: nothing is seen of what "
-    "came after a cut of the only row.",
-    survival=option("survival", "days,status"),
+    "Where the table has a time and a status, read it with {survival='days,status'}: nothing is "
+    "seen of what came after a cut of the only row."
 )
 """The same where every episode has one row."""
 
@@ -99,11 +96,10 @@ class GateSettings:
                     confounding=option("confounding", _short(self.confounding)),
                 ),
                 worded(
-                    "Leave confounding out, or leave out {mode} and {grade}; {command} bounds the "
-                    "gain of a whole policy at each Γ.",
+                    "Leave confounding out, or leave out {mode} and {grade}; {dprl.sensitivity} "
+                    "bounds the gain of a whole policy at each Γ.",
                     mode=policy,
                     grade=large,
-                    command=api("dprl.sensitivity"),
                 ),
             )
         object.__setattr__(self, "seed", check_seed(self.seed))
@@ -172,8 +168,6 @@ class GateSettings:
                 do=worded(
                     "Only if the list of states, gamma, {n_min} and {value_range} were fixed "
                     "without looking at returns: name the states, {choice}. Otherwise use {mode}.",
-                    n_min=argument("n_min"),
-                    value_range=argument("value_range"),
                     choice=either("states=[...]", "--states"),
                     mode=swap_split,
                 ),
@@ -196,7 +190,7 @@ class GateSettings:
         if self.mode == "in-sample":
             raise ParameterError(
                 "cells of features are made from the data: there is no in-sample certificate.",
-                do=worded("Use {mode}.", mode=option("mode", "swap-split")),
+                do=worded("Use {mode='swap-split'}."),
             )
         if not self.markov:
             raise ParameterError(
@@ -226,8 +220,7 @@ class GateSettings:
         for name in self._given("states", "markov", "horizon", *([] if learner else ["split"])):
             raise ParameterError(
                 worded(
-                    "{mode} {x}takes no {name}.",
-                    mode=option("mode", "policy"),
+                    "{mode='policy'} {x}takes no {name}.",
                     x="of a policy " if name == "split" else "",
                     name=name,
                 ),
@@ -290,7 +283,7 @@ def refuse_completed(source: Source | Log) -> None:
         raise LogError(
             f"{columns['unseen']['rows']:,} outcomes of this log were not seen; what completes "
             "them is estimated, so nothing can be proved from them.",
-            do=worded("Say {grade}.", grade=option("grade", "large-sample")),
+            do=worded("Say {grade='large-sample'}."),
         )
 
 
@@ -316,7 +309,6 @@ def refuse_own_medians(proposal: Any, log: Any) -> None:
             f"columns that are filled: {', '.join(map(repr, own[:8]))}",
             worded(
                 "Gate a policy that was fitted to another log (it brings its own medians), or say "
-                "{grade}.",
-                grade=option("grade", "large-sample"),
+                "{grade='large-sample'}."
             ),
         )

@@ -58,7 +58,7 @@ import numpy as np
 from dprl._core.arrays import Bools, Codes, Floats, Ints
 from dprl._core.checks import Cut
 from dprl._core.exact import COUNT
-from dprl._core.words import api, argument, joined, option, say, say_many, sentences, worded
+from dprl._core.words import joined, say, say_many, sentences, worded
 from dprl.certificate.assumptions import LogRecord, of_states
 from dprl.certificate.eprocesses import Visits, counted, visits_in
 from dprl.certificate.evalues import UnmeasuredCause
@@ -137,31 +137,24 @@ def check_sites(sites: SiteEvidence, learner: Any, settings: GateSettings) -> Ga
     if getattr(learner, "radius", None) is not None:
         raise ParameterError(
             "sites count labelled states, and this learner is for features.",
-            do=worded("Use {learner}.", learner=api("dprl.DPRLDiscrete")),
+            do=worded("Use {dprl.DPRLDiscrete}."),
         )
     schema = sites.schema
     if schema.value_range is None:
         raise ParameterError(
             "the sites counted without a range of returns: there is nothing to certify with.",
             f"schema {schema.digest()[:12]}",
-            worded(
-                "State {value_range} in the schema, from what rewards can be, and count again.",
-                value_range=argument("value_range"),
-            ),
+            worded("State {value_range} in the schema, from what rewards can be, and count again."),
         )
     if settings.value_range != schema.value_range:
         raise ParameterError(
             worded(
                 "the sites counted with {value_range} = {value_range2}; got {value_range3}.",
-                value_range=argument("value_range"),
                 value_range2=schema.value_range,
                 value_range3=settings.value_range,
             ),
             f"schema {schema.digest()[:12]}",
-            worded(
-                "Leave {value_range} out, or let all sites count again with another schema.",
-                value_range=argument("value_range"),
-            ),
+            worded("Leave {value_range} out, or let all sites count again with another schema."),
         )
     if settings.states is not None and set(settings.states) != set(schema.states):
         raise ParameterError(
@@ -181,10 +174,8 @@ def check_sites(sites: SiteEvidence, learner: Any, settings: GateSettings) -> Ga
             "what sites counted can be certified in one way only: in-sample and by first visits.",
             name,
             worded(
-                "Say {mode} and {markov}, and leave out grade, split and horizon; anything else "
-                "needs rows.",
-                mode=option("mode", "in-sample"),
-                markov=option("markov", False),
+                "Say {mode='in-sample'} and {markov=False}, and leave out grade, split and "
+                "horizon; anything else needs rows."
             ),
         )
     sites.check_settings({**learner.settings(), "plan": False})
@@ -193,7 +184,7 @@ def check_sites(sites: SiteEvidence, learner: Any, settings: GateSettings) -> Ga
         raise ParameterError(
             "a certificate from sites without rows is for best single decisions.",
             "plan=True",
-            worded("Say {plan} when learning.", plan=option("plan", False)),
+            worded("Say {plan=False} when learning."),
         )
     return replace(settings, states=schema.states)
 
@@ -610,9 +601,8 @@ class Proposer:
             raise ParameterError(
                 f"{self.name}.fit(log) returned a {type(policy).__name__}, which is no policy.",
                 do=worded(
-                    "Return a policy of dprl's: {one} of probabilities, or {other}.",
-                    one=api("dprl.StochasticPolicy"),
-                    other=api("dprl.CallablePolicy"),
+                    "Return a policy of dprl's: {dprl.StochasticPolicy} of probabilities, or "
+                    "{dprl.CallablePolicy}."
                 ),
             )
         return policy

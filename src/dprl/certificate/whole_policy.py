@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from dprl._core.arrays import Bools, Floats, Ints
-from dprl._core.words import N_, api, option, say, say_many, sentences, worded
+from dprl._core.words import N_, say, say_many, sentences, worded
 from dprl.certificate.assumptions import LogRecord, as_in_the_state, resting_on
 from dprl.certificate.settings import GateSettings, check_cut, in_memory
 from dprl.certificate.states import Proposer
@@ -200,10 +200,8 @@ def bound_proved(met: Met, settings: GateSettings) -> tuple[float, dict[str, Any
             "do not say with which probability their action was taken.",
             f"episode {met.log.episodes[e]!r}, step {met.row[at] - met.log.starts[e]}",
             worded(
-                "A proof for the whole policy needs known probabilities ({propensity}); or choose "
-                "{grade}, which estimates them.",
-                propensity=option("propensity"),
-                grade=option("grade", "large-sample"),
+                "A proof for the whole policy needs known probabilities ({propensity=}); or choose "
+                "{grade='large-sample'}, which estimates them."
             ),
         )
     weight, first = met.weights(chance), _first(met.log)
@@ -434,10 +432,7 @@ def _check_proposal(proposal: Any, log: Log) -> None:
             "a gate for the whole policy is for labelled states, and for learners or policies that "
             "defer.",
             f"got {type(proposal).__name__}" + ("" if labelled else " and no learner of labels"),
-            worded(
-                "Judge other policies with {command}, on groups they have never seen.",
-                command=api("dprl.evaluate"),
-            ),
+            worded("Judge other policies with {dprl.evaluate}, on groups they have never seen."),
         )
 
 
@@ -454,7 +449,7 @@ def _choice(policy: TablePolicy, log: Log) -> Ints:
             "a bound for a policy as a whole is for actions to take; this policy also says what to "
             "avoid.",
             f"state {log.states[int((here.avoid >= 0).argmax())]!r}",
-            worded("Gate it with {avoid}, then as a whole.", avoid=option("avoid", False)),
+            worded("Gate it with {avoid=False}, then as a whole."),
         )
     choice = here.choice
     return np.where(choice >= 0, codes[choice], -1)

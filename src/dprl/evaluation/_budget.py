@@ -17,7 +17,7 @@ import numpy as np
 from dprl._core.arrays import Floats
 from dprl._core.checks import check_seed
 from dprl._core.table import Result, Table
-from dprl._core.words import argument, worded
+from dprl._core.words import worded
 from dprl.errors import LogError, ParameterError
 from dprl.evaluation._evaluate import evaluate
 from dprl.logs.log import Log
@@ -156,10 +156,7 @@ def budget(
     if isinstance(known, str) or not known:
         raise ParameterError(
             "a budget needs what each action spends.", repr(costs),
-            worded(
-                "Say {costs}: 1 for each action that treats gives the share of treated.",
-                costs=argument("costs"),
-            ),
+            worded("Say {costs}: 1 for each action that treats gives the share of treated."),
             argument="costs",
         )  # fmt: skip
     singles, log = single_changes(policy), like_policy(policy, log)

@@ -29,7 +29,7 @@ from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.checks import Cut, check_delta, check_gamma, check_seed
 from dprl._core.inference import cluster_parts, max_t
 from dprl._core.table import Result, Table, many, to_json_value
-from dprl._core.words import option, say, worded
+from dprl._core.words import say, worded
 from dprl.errors import LogError
 from dprl.evidence.counts import Counts, count_source
 from dprl.learners.rules.whole import columns_of
@@ -304,8 +304,8 @@ def effects(
             "the chances of all arms are not known, so main effects cannot be told.",
             f"{log.n_actions} actions on {log.n_steps:,} rows",
             worded(
-                "Where actions were given by lot, say {design} and the chances when reading.",
-                design=option("design", "randomised"),
+                "Where actions were given by lot, say {design='randomised'} and the chances when "
+                "reading."
             ),
         )
     follows, weight = _followed(log, chances)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from dprl._core.table import Table
-from dprl._core.words import argument, either, option, worded
+from dprl._core.words import either, worded
 from dprl.errors import LogError, ParameterError
 from dprl.evaluation._effects import effects
 from dprl.evaluation._evaluate import evaluate
@@ -101,9 +101,8 @@ def _table(
         raise ParameterError(
             "this log knows no parts of its outcome.",
             do=worded(
-                "Read it with a reward that is a sum ({reward}), with {costs} or with {guard}.",
-                reward=option("reward", "a - 0.5*b"),
-                costs=argument("costs"),
+                "Read it with a reward that is a sum ({reward='a - 0.5*b'}), with {costs} or with "
+                "{guard}.",
                 guard=either("guard=['bleeding']", "--guard bleeding"),
             ),
         )

@@ -18,7 +18,7 @@ from dprl._core.bootstrap import counts
 from dprl._core.checks import Cut, check_draws, check_flag, check_level, check_number, is_number
 from dprl._core.inference import GAMMAS, MOST, gamma_words, threshold, worst_case
 from dprl._core.table import Result, Table, in_notebook, in_short, many, to_json_value
-from dprl._core.words import api, argument, option, say, worded
+from dprl._core.words import say, worded
 from dprl.errors import ParameterError
 from dprl.evaluation._evaluate import evaluated
 from dprl.evaluation.divergence import differs, practice, unsupported_chance
@@ -121,7 +121,7 @@ class Sensitivity(Result):
     def _start(self) -> str:
         """Which estimate the bounds begin with, in a sentence."""
         if self.facts["estimator"] == "WIS":
-            which = worded("the estimate WIS of {command}", command=api("dprl.evaluate"))
+            which = worded("the estimate WIS of {dprl.evaluate}")
         else:
             which = "the mean of those who took the suggestion, weighted to stand for all"
         return f"At Γ = 1 they are {which}; it uses\nno model of values, so it may differ from DR."
@@ -810,7 +810,6 @@ def _strengths(gamma: Any) -> list[float]:
         raise ParameterError(
             worded(
                 "{gamma} must be one or more numbers from 1 to 20; got {gamma2}.",
-                gamma=argument("gamma"),
                 gamma2=repr(gamma),
             )
         )
@@ -819,7 +818,6 @@ def _strengths(gamma: Any) -> list[float]:
             raise ParameterError(
                 worded(
                     "{gamma} must be numbers from 1 to {most:g}; got {number}.",
-                    gamma=argument("gamma"),
                     most=MOST,
                     number=repr(number),
                 ),
@@ -835,17 +833,12 @@ def _refuse_weights(cut: Cut | None, log: Log) -> None:
         raise ParameterError(
             worded(
                 "{cut_episodes:,} of {n_episodes:,} episodes were cut, and bounds take no weights "
-                "for them ({cut}).",
+                "for them ({cut='ipcw'}).",
                 cut_episodes=len(log.cut_episodes),
                 n_episodes=log.n_episodes,
-                cut=option("cut", "ipcw"),
             ),
             f"episode {log.episodes[log.cut_episodes[0]]!r}",
-            worded(
-                "Follow every episode for a fixed time ({follow_up}), or say another {cut}.",
-                follow_up=option("follow_up"),
-                cut=option("cut"),
-            )
+            worded("Follow every episode for a fixed time ({follow_up=}), or say another {cut=}.")
             if not unseen_words(log.columns)
             else "With several decisions there are no bounds for a time to event yet.",
         )

@@ -28,7 +28,7 @@ from dprl._core import plot
 from dprl._core.checks import check_delta, check_range
 from dprl._core.cluster import connect
 from dprl._core.table import Result, Table, in_notebook, in_short, many, to_json_value
-from dprl._core.words import api, argument, either, worded
+from dprl._core.words import either, worded
 from dprl.certificate._gate import gate
 from dprl.errors import DprlError, ParameterError, PolicyError
 from dprl.evaluation._evaluate import evaluate
@@ -74,7 +74,6 @@ RULES: Mapping[str, tuple[str, Callable[[Row], tuple[float, ...] | None]]] = {
         worded(
             "the largest {n_min} (then the smallest radius, then the fewest steps at which it "
             "differs from practice) {passes}",
-            n_min=argument("n_min"),
             passes=_PASSES,
         ),
         _cautious,
@@ -250,9 +249,7 @@ def grid_of(
     if not grid:
         raise ParameterError(
             "there is nothing to vary.",
-            do=worded(
-                'Say {n_min}=[10, 20, 50], or params={{"risk": [...]}}.', n_min=argument("n_min")
-            ),
+            do=worded('Say {n_min}=[10, 20, 50], or params={{"risk": [...]}}.'),
         )
     for name in JUDGED_BY:
         if name in grid:
@@ -272,10 +269,7 @@ def grid_of(
                 raise ParameterError(
                     f"{name} can be varied over numbers, words, True, False and None; got a "
                     f"{type(value).__name__}.",
-                    do=worded(
-                        "Sweep each such setting alone: {command}(learner with it, ...).",
-                        command=api("dprl.sweep"),
-                    ),
+                    do=worded("Sweep each such setting alone: {dprl.sweep}(learner with it, ...)."),
                 )
         if len(set(grid[name])) != len(grid[name]):
             raise ParameterError(f"{name} lists a value twice: {list(grid[name])!r}.")
@@ -705,7 +699,7 @@ def sweep(
         check_range(value_range)
     elif value_range is not None:
         raise ParameterError(
-            worded("{value_range} is for certificates.", value_range=argument("value_range")),
+            worded("{value_range} is for certificates."),
             do="Name a delta too.",
         )
     if not isinstance(train, Log):

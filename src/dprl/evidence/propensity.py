@@ -23,7 +23,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from dprl._core.arrays import Bools, Floats
-from dprl._core.words import api, option, say, say_many, sentences, word, worded
+from dprl._core.words import option, say, say_many, sentences, word, worded
 from dprl.errors import BalanceWarning
 from dprl.logs.censoring import outside
 from dprl.logs.design import all_chances
@@ -296,13 +296,11 @@ def warn_of_choosing(source: Source) -> None:
             "in {several:,} of {n_states:,} states, {states} first, the recorded probabilities "
             "differ from row to row: who took an action there was chosen by something that the "
             "state does not hold. This learner compares takers with others as if not. Put what "
-            "decided into the state, or use {learner}, which uses the probabilities; {command} "
-            "does too.",
+            "decided into the state, or use {dprl.Rules}, which uses the probabilities; "
+            "{dprl.evaluate} does too.",
             several=len(several),
             n_states=facts.n_states,
             states=repr(str(facts.states[several[0]])),
-            learner=api("dprl.Rules"),
-            command=api("dprl.evaluate"),
         ),
         BalanceWarning,
         stacklevel=outside(),

@@ -188,14 +188,10 @@ class Confident(Settings):
         put(self, "members", check_members(self.members))
         if self.splits == 0 and self.promising:
             raise ParameterError(
-                worded(
-                    "{promise} needs a bound, and {splits} leaves it out.",
-                    promise=option("promise", True),
-                    splits=option("splits", 0),
-                ),
+                worded("{promise=True} needs a bound, and {splits=0} leaves it out."),
                 do=worded(
-                    "Say {promise}, which promises nothing, or divide the groups at least once.",
-                    promise=option("promise", False),
+                    "Say {promise=False}, which promises nothing, or divide the groups at least "
+                    "once."
                 ),
             )
 
@@ -463,14 +459,10 @@ class Confident(Settings):
         if self.check and self.evidence != "returns":
             needs_rows(
                 source,
+                worded("the check whether the state tells enough ({check=True})"),
                 worded(
-                    "the check whether the state tells enough ({check})",
-                    check=option("check", True),
-                ),
-                worded(
-                    "Leave it out, {check}, and check a part of the log with {command}.",
-                    check=option("check", False),
-                    command=api("dprl.markov_check"),
+                    "Leave it out, {check=False}, and check a part of the log with "
+                    "{dprl.markov_check}."
                 ),
             )
         if self.evidence == "excursions":
@@ -500,9 +492,8 @@ class Confident(Settings):
             warnings.warn(
                 worded(
                     "{words} If so, a policy planned in a model of these states may do harm. Put "
-                    "what tells into the state, or use {evidence} or {learner}.",
+                    "what tells into the state, or use {evidence='returns'} or {learner}.",
                     words=words,
-                    evidence=option("evidence", "returns"),
                     learner=api("DPRLDiscrete"),
                 ),
                 StateWarning,

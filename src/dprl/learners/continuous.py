@@ -57,7 +57,7 @@ from dprl._core.checks import (
 )
 from dprl._core.cluster import Cluster, connect
 from dprl._core.disk import need_for_neighbors
-from dprl._core.words import option, say, worded
+from dprl._core.words import say, worded
 from dprl.errors import ParameterError
 from dprl.evidence.decision_points import allowed, best_choice
 from dprl.evidence.excursions import credit
@@ -363,10 +363,7 @@ class DPRLContinuous(Settings):
             raise ParameterError(
                 "value_model is a model for credit, and lam is not given.",
                 f"a {type(value_model).__name__}",
-                worded(
-                    "Say {lam} (or less) to compare credit, or leave value_model out.",
-                    lam=option("lam", 1),
-                ),
+                worded("Say {lam=1} (or less) to compare credit, or leave value_model out."),
             )
         tailed = self.cut == "bootstrap" and len(log.cut_episodes)  # by what is within the radius
         for _, some in itertools.groupby(learners, lambda one: one.radius if tailed else None):

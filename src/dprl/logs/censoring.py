@@ -304,13 +304,12 @@ def _warn_of_small(log: Log, so_far: Floats) -> None:
             worded(
                 "{sum:,} of {n_steps:,} steps had a chance below {small:g} to be seen (the "
                 "smallest is {so_far:.2g}, episode {episodes}): single episodes weigh much. A "
-                "shorter {follow_up} helps.",
+                "shorter {follow_up=} helps.",
                 sum=small.sum(),
                 n_steps=log.n_steps,
                 small=SMALL,
                 so_far=so_far[row],
                 episodes=repr(log.episodes[episode]),
-                follow_up=option("follow_up"),
             ),
             CutWarning,
             stacklevel=outside(),
@@ -365,7 +364,7 @@ def treat_cut(
                 n_episodes=log.n_episodes,
             ),
             f"episode {log.episodes[episodes[0]]!r}",
-            worded("Say {cut} and {gamma}.", cut=option("cut", "ipcw"), gamma=option("gamma", 1)),
+            worded("Say {cut='ipcw'} and {gamma=1}."),
         )
     if cut in DROPS:
         return _without(log, episodes if reads == "rewards" else from_cut_on(log))
@@ -373,22 +372,17 @@ def treat_cut(
         if reads == "transitions":
             raise ParameterError(
                 worded(
-                    "{episodes:,} of {n_episodes:,} episodes were cut, and {cut} weighs returns; "
-                    "what was asked for reads single steps.",
+                    "{episodes:,} of {n_episodes:,} episodes were cut, and {cut='ipcw'} weighs "
+                    "returns; what was asked for reads single steps.",
                     episodes=len(episodes),
                     n_episodes=log.n_episodes,
-                    cut=option("cut", "ipcw"),
                 ),
                 f"episode {log.episodes[episodes[0]]!r}",
                 worded(
-                    "Use {cut} here, or another learner: {learner} with {plan}, or {learner2}with "
-                    "{lam}, take {cut2}.",
-                    cut=option("cut", "bootstrap"),
+                    "Use {cut='bootstrap'} here, or another learner: {learner} with {plan=False}, "
+                    "or {learner2}with {lam=1}, take {cut='ipcw'}.",
                     learner=either("DPRLDiscrete or DPRLContinuous", "--learner dprl"),
-                    plan=option("plan", False),
                     learner2=either("Rules ", "--learner rules "),
-                    lam=option("lam", 1),
-                    cut2=option("cut", "ipcw"),
                 ),
             )
         if timed:
@@ -398,8 +392,7 @@ def treat_cut(
         if log.features is not None and near is None:
             raise ParameterError(
                 worded(
-                    "{cut} needs labelled states, or a policy that knows what is near.",
-                    cut=option("cut", "bootstrap"),
+                    "{cut='bootstrap'} needs labelled states, or a policy that knows what is near."
                 ),
                 do=worded(
                     "Use {choice}.",

@@ -61,8 +61,7 @@ class Design:
     def __post_init__(self) -> None:
         if self.kind not in ("", RANDOMISED):
             raise ParameterError(
-                worded("{design} must be 'randomised'; got {got}.", design=option("design"),
-                       got=repr(self.kind)),
+                worded("{design=} must be 'randomised'; got {got}.", got=repr(self.kind)),
                 do="Leave it out where actions were not given by lot.",
                 argument="design",
             )  # fmt: skip
@@ -314,7 +313,7 @@ def _of_arm(log: Log, given: Any, strata: str) -> Floats:
         raise ParameterError(
             "chances by stratum need the column of strata.",
             repr(dict(given)),
-            worded("Name it: {strata}.", strata=option("strata", "site")),
+            worded("Name it: {strata='site'}."),
             argument="strata",
         )
     labels = _labels(log, strata)

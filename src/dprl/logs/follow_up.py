@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.checks import is_number, wrong
-from dprl._core.words import argument, option, worded
+from dprl._core.words import worded
 from dprl.errors import CutWarning, LogError
 from dprl.logs.checking.findings import Finding
 from dprl.logs.log import CUT, TERMINAL, Log
@@ -148,12 +148,9 @@ def rows_inside(log: Log, window: Window) -> NDArray[np.bool_]:
         raise LogError(
             worded(
                 "{follow_up} is {window}, and this log has no time column.",
-                follow_up=argument("follow_up"),
                 window=repr(str(window)),
             ),
-            do=worded(
-                "Name the column of times ({time}), or give a number of steps.", time=option("time")
-            ),
+            do=worded("Name the column of times ({time=}), or give a number of steps."),
         )
     dates = log.time.dtype.kind in "mM"  # durations have units too
     if dates != (window.unit in SECONDS):
@@ -161,7 +158,6 @@ def rows_inside(log: Log, window: Window) -> NDArray[np.bool_]:
         raise LogError(
             worded(
                 "{follow_up} is {window}, and times are {x}.",
-                follow_up=argument("follow_up"),
                 window=repr(str(window)),
                 x={"M": "dates", "m": "durations"}.get(log.time.dtype.kind, "numbers"),
             ),
@@ -294,9 +290,8 @@ def lost_finding(lost: Lost, window: Window) -> Finding:
         return Finding("error", "lost_outcomes", what, do=do)
     if lost.without > MANY * lost.outcomes:
         do = worded(
-            "Their returns say nothing of what came later: follow longer ({follow_up}), unless "
-            "only the first time is asked about.",
-            follow_up=option("follow_up"),
+            "Their returns say nothing of what came later: follow longer ({follow_up=}), unless "
+            "only the first time is asked about."
         )
         return Finding("warning", "lost_outcomes", what, do=do)
     return Finding("note", "lost_outcomes", what)
@@ -315,10 +310,8 @@ def nothing_seen(cut: int, episodes: int, where: str = "") -> LogError:
         "decision was not seen, and a window of steps would count them as if nothing had happened.",
         where,
         worded(
-            "Where the table has a time and a status, name them: {survival} with {horizon}. "
-            "Otherwise give episodes a row for every time they were seen.",
-            survival=option("survival", "days,status"),
-            horizon=option("horizon"),
+            "Where the table has a time and a status, name them: {survival='days,status'} with "
+            "{horizon=}. Otherwise give episodes a row for every time they were seen."
         ),
     )
 
@@ -328,7 +321,7 @@ def refuse_blind(log: Log) -> None:
     if "survival" in log.columns:
         raise LogError(
             "a log of a time to event has its horizon, and cannot be followed for another time.",
-            do=worded("Read it again with the {horizon} that is meant.", horizon=option("horizon")),
+            do=worded("Read it again with the {horizon=} that is meant."),
         )
     if log.n_episodes and log.lengths.max() == 1 and len(log.cut_episodes):
         first = log.episodes[log.cut_episodes[0]]

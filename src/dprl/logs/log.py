@@ -25,7 +25,7 @@ from dprl._core.arrays import doubles, frozen
 from dprl._core.checks import check_number
 from dprl._core.labels import Labels, few_as_tuple, labels_at
 from dprl._core.table import Table, first_few, in_notebook, many
-from dprl._core.words import api, either, option, worded
+from dprl._core.words import api, either, worded
 from dprl.errors import LogError, ParameterError
 from dprl.logs.outcome import Outcome
 from dprl.logs.reading.times import charted
@@ -653,8 +653,7 @@ class Log:
                 f"this log's states are {len(self.feature_names)} numeric features, not labels.",
                 f"features {', '.join(self.feature_names[:4])}",
                 worded(
-                    "A discrete learner needs one label: pass {state} when reading{choice}.",
-                    state=option("state", "name"),
+                    "A discrete learner needs one label: pass {state='name'} when reading{choice}.",
                     choice=either(", or join categories into one: log.joined()", ""),
                 ),
             )

@@ -85,14 +85,9 @@ class Outcome:
         if self.better not in ("", "higher", "lower"):
             raise ParameterError(
                 worded(
-                    "{better} must be 'higher' or 'lower'; got {value}.",
-                    better=option("better"),
-                    value=repr(self.better),
+                    "{better=} must be 'higher' or 'lower'; got {value}.", value=repr(self.better)
                 ),
-                do=worded(
-                    "Say {better} where a smaller outcome is the better one.",
-                    better=option("better", "lower"),
-                ),
+                do=worded("Say {better='lower'} where a smaller outcome is the better one."),
                 argument="better",
             )
 
@@ -277,9 +272,7 @@ def amount(value: float, digits: int = 3, sign: str = "") -> str:
     return Said(f"{{x:{sign}.2g}}" if lost else f"{{x:{how}}}", "", {"x": value})
 
 
-ASSUMED = worded(
-    "larger is assumed to be better (say {better} if not).", better=option("better", "lower")
-)
+ASSUMED = worded("larger is assumed to be better (say {better='lower'} if not).")
 UNDECLARED: Final = Outcome()
 
 
@@ -362,10 +355,6 @@ def refuse_harm(outcome: Outcome, reward: Any) -> None:
     raise ParameterError(
         f"the reward {reward!r} sounds like a harm, and nobody has said which way is better.",
         "without a word, larger counts as better",
-        worded(
-            "Say {lower} if less of it is better, or {higher} if more is.",
-            lower=option("better", "lower"),
-            higher=option("better", "higher"),
-        ),
+        worded("Say {better='lower'} if less of it is better, or {better='higher'} if more is."),
         argument="better",
     )

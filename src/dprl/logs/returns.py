@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.compiled import compiled, in_parts, parts
-from dprl._core.words import argument, worded
+from dprl._core.words import worded
 from dprl.errors import LogError
 from dprl.logs.log import Log
 
@@ -173,7 +173,6 @@ def outside_error(n: int, rows: int, value_range: tuple[float, float], where: st
             "{n:,} of {rows:,} returns lie outside {value_range} ({low:g}, {high:g}).",
             n=n,
             rows=rows,
-            value_range=argument("value_range"),
             low=low,
             high=high,
         ),

@@ -406,11 +406,10 @@ def check_treatment(source: Source, cut: Cut | None) -> None:
             ),
             f"episode {facts.first_cut!r}",
             worded(
-                "{choice}, follow all for a fixed time ({follow_up}), or choose {choice2}.",
+                "{choice}, follow all for a fixed time ({follow_up=}), or choose {choice2}.",
                 choice=either(
                     "Read the log with dprl.read (without --out-of-core)", "Leave out --out-of-core"
                 ),
-                follow_up=option("follow_up"),
                 choice2=either(
                     "cut='terminal' or 'drop-unrelated'", "--cut terminal or drop-unrelated"
                 ),
@@ -440,12 +439,9 @@ def check_claim(cut: Cut | str | None, log: Log | LogInParts | Source, what: str
         "would be about those that are left, and the longer an episode, the likelier it was cut.",
         f"episode {facts.first_cut!r}",
         worded(
-            "Declare it if {unrelated}: {cut}. Otherwise follow every episode for a fixed time "
-            "({follow_up}), or use {cut2} where it is offered.",
+            "Declare it if {unrelated}: {cut='drop-unrelated'}. Otherwise follow every episode for "
+            "a fixed time ({follow_up=}), or use {cut='ipcw'} where it is offered.",
             unrelated=UNRELATED,
-            cut=option("cut", "drop-unrelated"),
-            follow_up=option("follow_up"),
-            cut2=option("cut", "ipcw"),
         ),
     )
 

@@ -22,7 +22,7 @@ from dprl._core.checks import check_whole
 from dprl._core.compiled import compiled
 from dprl._core.linear import solve
 from dprl._core.optional import needed
-from dprl._core.words import argument, worded
+from dprl._core.words import worded
 from dprl.errors import ParameterError
 from dprl.logs.log import CUT, TERMINAL, Label, Log
 from dprl.planning.iteration import best_choices
@@ -89,11 +89,7 @@ class FiniteMDP:
             ),
             (
                 not 0 < self.gamma <= 1,
-                worded(
-                    "{gamma} must lie in (0, 1]; got {gamma2}",
-                    gamma=argument("gamma"),
-                    gamma2=repr(self.gamma),
-                ),
+                worded("{gamma} must lie in (0, 1]; got {gamma2}", gamma2=repr(self.gamma)),
             ),
             (not np.isfinite(self.low + self.high).all(), "rewards must be finite"),
             (self.low.shape != (S, A) or self.high.shape != (S, A), f"rewards must be {(S, A)}"),

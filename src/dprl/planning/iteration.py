@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.linear import Matrix, compact, doubt, leaks, solve
-from dprl._core.words import option, worded
+from dprl._core.words import worded
 from dprl.errors import ParameterError, PlanError
 from dprl.evidence.decision_points import best_rows
 
@@ -185,9 +185,9 @@ def policy_iteration(semi: SemiMDP, Q: Floats) -> Plan:
             f"no allowed choice ever leads to an end from {len(stuck):,} of "
             f"{len(ends):,} decision points.",
             f"state {semi.labels[stuck[0]]!r}",
-            worded("Use a gamma below 1 (0.999, say), or {plan}.", plan=option("plan", False)),
+            worded("Use a gamma below 1 (0.999, say), or {plan=False}."),
         ).at(stuck.tolist())
-    return _plan(pairs, rows, worded("Use a smaller gamma, or {plan}.", plan=option("plan", False)))
+    return _plan(pairs, rows, worded("Use a smaller gamma, or {plan=False}."))
 
 
 # -- the pairs of an MDP ---------------------------------------------------------------------------

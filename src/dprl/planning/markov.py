@@ -67,7 +67,7 @@ from dprl._core.arrays import Codes, Floats, Ints
 from dprl._core.checks import Cut, check_cut, check_gamma, check_level, check_seed, check_whole
 from dprl._core.compiled import compiled, in_parts
 from dprl._core.table import Result, Table, many, to_json_value
-from dprl._core.words import N_, api, joined, say, say_many, word, worded
+from dprl._core.words import N_, joined, say, say_many, word, worded
 from dprl.errors import ParameterError
 from dprl.logs.log import CUT, Label, Log, check_log
 from dprl.logs.outcome import UNDECLARED, Outcome
@@ -193,9 +193,8 @@ class MarkovCheck(Result):
                 ),
                 worded(
                     "Add what tells to the state ({join}) and check again, or use evidence that "
-                    "does not need this: {learner} compares whole returns.",
+                    "does not need this: {dprl.DPRLDiscrete} compares whole returns.",
                     join=", ".join(names),
-                    learner=api("dprl.DPRLDiscrete"),
                 ),
                 seen,
             ]

@@ -33,7 +33,7 @@ from dprl._core.exact import (
     moments,
     top_of,
 )  # fmt: skip
-from dprl._core.words import option, worded
+from dprl._core.words import worded
 from dprl.errors import LogError, ParameterError
 from dprl.evidence.counts import LARGEST_TABLE, Counts, refuse_full
 from dprl.logs.censoring import treat_cut
@@ -517,8 +517,7 @@ def refuse_menus(log: Log) -> None:
         raise LogError(
             "the baselines do not take into account which actions were available.",
             do=worded(
-                "Read the log without {available}, and see that what they suggest can be done.",
-                available=option("available"),
+                "Read the log without {available=}, and see that what they suggest can be done."
             ),
         )
 

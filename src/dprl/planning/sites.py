@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.checks import check_flag, check_n_min, check_whole
 from dprl._core.exact import COUNT, NOTHING, SQUARES, SUMS, digits_of, window_of
-from dprl._core.words import api, argument, option, worded
+from dprl._core.words import worded
 from dprl.errors import EvidenceError, ParameterError
 from dprl.evidence.counts import FIRST, LATER, Counts, Evidence
 from dprl.evidence.decision_points import allowed
@@ -342,7 +342,7 @@ class SitePlan:
                 "sites count what follows the last decision point, too (segments = end); got "
                 f"{settings['segments']}.",
                 f"{self!r}",
-                worded("Say {end}.", end=option("segments", "end")),
+                worded("Say {segments='end'}."),
             )
         ours = {"plan": True, "n_min": n_min, "contrast": self.contrast}
         for name, agreed in ours.items():
@@ -441,8 +441,7 @@ class SitePlan:
                     f"{self!r} and {other!r}",
                     worded(
                         "All sites must count between the points of one merged file, with one "
-                        "{n_min}.",
-                        n_min=argument("n_min"),
+                        "{n_min}."
                     ),
                 )
             twice = set(merged.parts) & set(other.parts)
@@ -608,10 +607,7 @@ def site_plan(
     if not isinstance(evidence, SiteEvidence):
         raise ParameterError(
             f"evidence of sites is needed; got an object of type {type(evidence).__name__}.",
-            do=worded(
-                "Merge what the sites counted first: {command}.",
-                command=api("dprl.merge_evidence"),
-            ),
+            do=worded("Merge what the sites counted first: {dprl.merge_evidence}."),
         )
     n_min, schema = check_n_min(n_min), evidence.schema
     check_flag("contrast", contrast)

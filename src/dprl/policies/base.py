@@ -19,7 +19,7 @@ from dprl._core.archive import Archive, Arrays
 from dprl._core.arrays import Floats
 from dprl._core.optional import Registry
 from dprl._core.table import Table, first_few, to_json_value
-from dprl._core.words import api, argument, option, worded
+from dprl._core.words import worded
 from dprl.errors import ParameterError, PolicyError
 from dprl.logs.called import Called
 from dprl.logs.encoding.encoder import Encoding, encoding_of
@@ -383,9 +383,7 @@ class PolicyFields(Answering):
         if isinstance(n_min, float):
             whole = whole and (n_min.is_integer() or math.isinf(n_min))
         if n_min is not None and not whole:
-            self._refuse(
-                worded("its {n_min} is {n_min2}", n_min=argument("n_min"), n_min2=repr(n_min))
-            )
+            self._refuse(worded("its {n_min} is {n_min2}", n_min2=repr(n_min)))
         if not (self.certificate is None or isinstance(self.certificate, Certificate)):
             self._refuse("its certificate is none")
         if not isinstance(self.provenance.get("columns", {}), Mapping):
@@ -611,7 +609,7 @@ def single_changes(policy: Any) -> list[tuple[int, str, Any, Any]]:
     if not isinstance(getattr(policy, "choice", None), np.ndarray) or not policy.states:
         raise PolicyError(
             f"a {type(policy).__name__} has no changes that can be taken one by one.",
-            do=worded("Fit a learner of labelled states, or {rules}.", rules=api("dprl.Rules")),
+            do=worded("Fit a learner of labelled states, or {dprl.Rules}."),
         )
     return [
         (s, str(policy.states[s]), policy.actions[policy.choice[s]], only(policy, [s]))
@@ -975,10 +973,7 @@ def public_copy(policy: Kept, *, points: bool = False) -> Kept:
         raise PolicyError(
             f"this policy answers from {policy.single_states}.",
             ", ".join(getattr(policy, "feature_names", ())[:4]),
-            worded(
-                "If they may be public, say so: {points}. Labels are left out anyhow.",
-                points=option("points", True),
-            ),
+            worded("If they may be public, say so: {points=True}. Labels are left out anyhow."),
         )
     origin = {**public_origin(policy.provenance), "log": WITHHELD, "public": True}
     proved = policy.certificate

@@ -14,7 +14,6 @@ from dprl._core.arrays import DIVIDED
 from dprl._core.inference import LEVEL, breakdown_of_moments, contrast
 from dprl._core.table import Table, many, printable, to_json_value
 from dprl._core.words import (
-    api,
     duration,
     joined,
     say,
@@ -727,10 +726,7 @@ def no_record(learner: str) -> PolicyError:
     """Why a policy that keeps no evidence lists no changes."""
     return PolicyError(
         f"a policy of {learner} keeps no record of usual practice: it cannot say what it changes.",
-        do=worded(
-            "Only DPRL's policies list changes; judge this one with {command}.",
-            command=api("dprl.evaluate"),
-        ),
+        do=worded("Only DPRL's policies list changes; judge this one with {dprl.evaluate}."),
     )
 
 

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.words import either, option, say, worded
+from dprl._core.words import either, say, worded
 from dprl.errors import LogError
 from dprl.logs.encoding.encoder import encoded_like
 from dprl.logs.log import Label, Log, label_key
@@ -151,9 +151,8 @@ def _labels(policy: Any, log: Log | Source) -> tuple[str, ...]:
             f"state {theirs[strange]!r} is unknown; the policy's states look like "
             f"{', '.join(map(repr, states[:3]))}",
             worded(
-                "Name the column the policy's states are in ({state}), or judge it by a log like "
-                "the one it was learned from.",
-                state=option("state"),
+                "Name the column the policy's states are in ({state=}), or judge it by a log like "
+                "the one it was learned from."
             ),
         )
     return (never_saw(policy, 1 - familiar / n),) if familiar / n < FEW else ()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dprl._core.arrays import DIVIDED
 from dprl._core.table import Table, many
-from dprl._core.words import argument, joined, worded
+from dprl._core.words import joined, worded
 from dprl.errors import ParameterError
 from dprl.logs.encoding.encoder import encoded_by
 from dprl.logs.log import Label, Log
@@ -352,7 +352,6 @@ def _wrong_choice(policy: Tabled) -> str:
             "it suggests {where} with n = {n:,}, and its {n_min} is {need:,g}",
             where=_where(policy, speaks[first]),
             n=policy.n[at][first],
-            n_min=argument("n_min"),
             need=need,
         )
     Q, V = policy.Q[at], policy.V[speaks]

@@ -45,7 +45,7 @@ from dprl._core.checks import Cut, check_choice, check_gamma, check_range
 from dprl._core.disk import replacing
 from dprl._core.exact import COUNT, LIMIT, NOTHING, SQUARES, SUMS
 from dprl._core.table import first_few, many
-from dprl._core.words import api, either, option, say, worded
+from dprl._core.words import api, either, say, worded
 from dprl.errors import DprlError, EvidenceError, ParameterError
 from dprl.evidence.counts import FIRST, LARGEST_TABLE, LATER, Counted, Counts, Evidence
 from dprl.logs.follow_up import window_of
@@ -821,11 +821,10 @@ class SiteEvidence:
             raise ParameterError(
                 "a plan needs to know what lies between decision points, and the sites have "
                 "counted returns alone.",
-                worded("{plan}, {sites:,} sites", plan=option("plan", True), sites=len(self.sites)),
+                worded("{plan=True}, {sites:,} sites", sites=len(self.sites)),
                 worded(
-                    "Say {plan} for the best single decisions, or let the sites count a second "
-                    "time (dprl evidence --points).",
-                    plan=option("plan", False),
+                    "Say {plan=False} for the best single decisions, or let the sites count a "
+                    "second time (dprl evidence --points)."
                 ),
             )
 
@@ -1070,10 +1069,7 @@ def merge_evidence(*parts: Summed) -> Summed:
     if not parts or not all(isinstance(part, SiteEvidence) for part in parts):
         raise ParameterError(
             "merge_evidence takes evidence of sites, at least one.",
-            do=worded(
-                "Make it with {command}, or dprl.SiteEvidence.load(path).",
-                command=api("dprl.site_evidence"),
-            ),
+            do=worded("Make it with {dprl.site_evidence}, or dprl.SiteEvidence.load(path)."),
         )
     return cast("Summed", _merged(cast("Sequence[SiteEvidence]", parts)))
 
@@ -1121,10 +1117,7 @@ def _refuse_mixed(parts: Sequence[SiteEvidence]) -> None:
             raise EvidenceError(
                 "some sites say which actions were available, and others do not.",
                 f"{_names(first)} and {_names(part)}",
-                worded(
-                    "Name the column ({available}) at all sites or at none.",
-                    available=option("available"),
-                ),
+                worded("Name the column ({available=}) at all sites or at none."),
             )
     seen: dict[str, Mapping[str, Any]] = {}
     for site in (site for part in parts for site in part.sites):

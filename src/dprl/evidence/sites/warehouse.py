@@ -30,7 +30,7 @@ from dprl._core.arrays import Ints
 from dprl._core.checks import check_choice, check_whole
 from dprl._core.exact import COUNT, LIMIT, NOTHING, SQUARES, SUMS, digits_of, window_of
 from dprl._core.optional import needed
-from dprl._core.words import argument, option, worded
+from dprl._core.words import worded
 from dprl.errors import EvidenceError, LogError, ParameterError
 from dprl.evidence.counts import FIRST, LATER, Evidence
 from dprl.evidence.sites import evidence as _site_bins
@@ -405,12 +405,9 @@ def _bins(value_range: tuple[float, float], exponent: int, whole: str) -> Iterat
         raise ParameterError(
             worded(
                 "{value_range} {value_range2} has more decimals than the rewards.",
-                value_range=argument("value_range"),
                 value_range2=value_range,
             ),
-            do=worded(
-                "Say how many decimals rewards have ({decimals}).", decimals=option("decimals")
-            ),
+            do=worded("Say how many decimals rewards have ({decimals=})."),
         )
     none = f"CAST(NULL AS {whole})"
     near = round(1 / (SLACK * UNITS))
@@ -619,10 +616,7 @@ def _bins_of_rows(rows: Sequence[Row], schema: SiteSchema, exponent: int) -> Int
         if ends[0] < low - slack or ends[1] > high + slack:
             raise LogError(
                 worded(
-                    "returns lie outside {value_range} ({low:g}, {high:g}).",
-                    value_range=argument("value_range"),
-                    low=low,
-                    high=high,
+                    "returns lie outside {value_range} ({low:g}, {high:g}).", low=low, high=high
                 ),
                 f"state {row['state']!r}: {ends[0]:g} to {ends[1]:g}",
                 "The range must hold for every return there can be, or nothing is proved; widen "

@@ -24,7 +24,7 @@ from dprl._core.checks import (
     check_radius,
     check_whole,
 )
-from dprl._core.words import either, option, worded
+from dprl._core.words import either, worded
 from dprl.errors import ParameterError
 from dprl.evidence.neighbors.engine import Points
 from dprl.evidence.neighbors.metric import FittedMetric, Metric
@@ -244,7 +244,7 @@ def _check_cut(cut: Cut | None) -> None:
     check_cut(cut)
     if cut == "bootstrap":
         raise ParameterError(
-            worded("{cut} needs labelled states.", cut=option("cut", "bootstrap")),
+            worded("{cut='bootstrap'} needs labelled states."),
             do=worded(
                 "Use {choice}.", choice=either("cut='drop' or 'terminal'", "--cut drop or terminal")
             ),
@@ -255,7 +255,7 @@ def _check_metric(metric: object) -> None:
     if not isinstance(metric, Metric):
         raise ParameterError(
             f"metric must be a Metric; got {metric!r}.",
-            do=worded("Metric({scale}), say.", scale=option("scale", "std")),
+            do=worded("Metric({scale='std'}), say."),
         )
 
 

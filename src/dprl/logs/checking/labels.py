@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dprl._core.labels import Labels, many_labels
 from dprl._core.table import many
-from dprl._core.words import option, worded
+from dprl._core.words import worded
 from dprl.logs.checking.findings import Finding
 from dprl.logs.encoding.doses import column_label
 from dprl.logs.log import DEFERRAL, label_key
@@ -225,11 +225,7 @@ def look_alikes(words: Vocabulary) -> Finding | None:
         f"{listed} labels that differ only in case, spaces or the form of characters.",
         f"{twin!r} and {label!r}",
         "They are counted apart; if they mean the same, make them the same"
-        + (
-            worded(": {labels} does so.", labels=option("labels", "trim,casefold"))
-            if folded
-            else "."
-        ),
+        + (worded(": {labels='trim,casefold'} does so.") if folded else "."),
     )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.table import many
-from dprl._core.words import either, option, worded
+from dprl._core.words import either, worded
 from dprl.errors import ParameterError
 from dprl.logs.checking.findings import Finding, Found, Level, Whole
 from dprl.logs.encoding.doses import column_label
@@ -386,8 +386,7 @@ class _Gaps(Found):
             (outcome_advice(whole.outcomes(), name) if name == self.reward else "")
             or worded(
                 "A return is a whole tail of an episode. Fill it, or leave such episodes out: "
-                "{missing}.",
-                missing=option("missing", "drop-episodes"),
+                "{missing='drop-episodes'}."
             ),
         )
 

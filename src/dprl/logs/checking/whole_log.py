@@ -136,10 +136,9 @@ def fixed_actions(log: Log) -> Finding | None:
     if beside:
         advice.append(
             worded(
-                "Leave {names} out of what is compared ({also}): it tells the action itself, not "
+                "Leave {names} out of what is compared ({also=}): it tells the action itself, not "
                 "why it was taken.",
                 names=_names(beside),
-                also=option("also"),
             )
         )
     return Finding(
@@ -328,17 +327,13 @@ def cut_episodes(sums: LogSums) -> Finding | None:
         f"{form(cut, 'it', 'they')} ended.",
         f"{sums.name('episode')}={first}",
         worded(
-            "Where the table has a time and a status, name them ({survival}); otherwise say what "
-            "to do with them when fitting: {cut}.",
-            survival=option("survival", "days,status"),
-            cut=option("cut"),
+            "Where the table has a time and a status, name them ({survival='days,status'}); "
+            "otherwise say what to do with them when fitting: {cut=}."
         )
         if sums.facts.n_steps == sums.facts.n_episodes  # a window would hide what was not seen
         else worded(
-            "Follow all for a fixed time ({follow_up}), or say what to do with them when fitting: "
-            "{cut}.",
-            follow_up=option("follow_up"),
-            cut=option("cut"),
+            "Follow all for a fixed time ({follow_up=}), or say what to do with them when fitting: "
+            "{cut=}."
         ),
     )
 
@@ -448,9 +443,8 @@ def many_actions(sums: LogSums) -> Finding | None:
     )
     if numbers:
         do = worded(
-            "These look like doses: cut them into ranges ({action_bins}), or say where "
+            "These look like doses: cut them into ranges ({action_bins=4}), or say where "
             "({choice}). Numbers that are names, of items say, can stay as they are.",
-            action_bins=option("action_bins", 4),
             choice=either("action_bins=[0, 10, 50]", "--action-bins 0,10,50"),
         )
     else:
@@ -545,11 +539,10 @@ def missing_features(sums: LogSums) -> Finding | None:
         f"features are missing on some of {log.n_steps:,} rows: {shown}.",
         place_of(log, row),
         worded(
-            "{learner} gives missing values a side of their own; any other learner needs them "
-            "filled when it learns ({choice}), or such episodes left out ({missing}).",
-            learner=api("dprl.Rules"),
+            "{dprl.Rules} gives missing values a side of their own; any other learner needs them "
+            "filled when it learns ({choice}), or such episodes left out "
+            "({missing='drop-episodes'}).",
             choice=either('missing="flag" or "median"', "--missing flag"),
-            missing=option("missing", "drop-episodes"),
         )
         if len(ready) < len(touched)
         else f"Filled when a learner takes the log: {declared}.",
@@ -574,8 +567,7 @@ def missing_by_action(sums: LogSums) -> Finding | None:
         f"missing, by the action taken: {'; '.join(lines)}{more}.",
         do=worded(
             "Where actions differ in it, that a value was not measured is part of why they were "
-            "taken: flag it ({missing}), so that a policy can see it.",
-            missing=option("missing", "flag"),
+            "taken: flag it ({missing='flag'}), so that a policy can see it."
         ),
     )
 
@@ -597,9 +589,8 @@ def categories(sums: LogSums) -> Finding | None:
         f"{'is a category' if len(listed) == 1 else 'are categories'}: "
         f"{first_few(listed, 5, MORE)}.",
         do=worded(
-            "{learner} takes labels as they are, {learner2} makes a column of 0 and 1 of each "
+            "{dprl.Rules} takes labels as they are, {learner2} makes a column of 0 and 1 of each "
             "label{combinations}.",
-            learner=api("dprl.Rules"),
             learner2=api("DPRLContinuous"),
             combinations=_combinations(log),
         ),
@@ -639,10 +630,7 @@ def probabilities_known(sums: LogSums) -> Finding | None:
         "note",
         "probabilities_known",
         f"{what}, from {low:g} to {high:g}.",
-        do=worded(
-            "{learner}, evaluation and the gate use it; other learners do not.",
-            learner=api("dprl.Rules"),
-        ),
+        do=worded("{dprl.Rules}, evaluation and the gate use it; other learners do not."),
     )
 
 
@@ -658,7 +646,6 @@ def further_columns(sums: LogSums) -> Finding | None:
         also.words,
         do=worded(
             "No learner sees them; evaluate, report, review and gate compare those who took a "
-            "suggestion with the others. Leave out ({also}) what was recorded after a decision.",
-            also=option("also"),
+            "suggestion with the others. Leave out ({also=}) what was recorded after a decision."
         ),
     )

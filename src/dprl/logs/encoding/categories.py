@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.arrays import Floats, doubles, is_short, one_double
-from dprl._core.words import either, option, worded
+from dprl._core.words import either, worded
 from dprl.errors import LogError, ParameterError, PolicyError
 from dprl.logs.reading.columns import NUMBER, Coded, encode, known_as, numbers, recode
 from dprl.logs.reading.dates import Days, days_of, object_days, text_days, text_times
@@ -66,9 +66,8 @@ def check_declared(
             f"the features are {', '.join(map(repr, features[:12]))}" if features else "",
             worded(
                 "Name it among the states too ({choice}); a single column of labels needs no "
-                "{categorical}.",
+                "{categorical=}.",
                 choice=either("state=[...]", "--state"),
-                categorical=option("categorical"),
             ),
         )
     return frozenset(categorical)
@@ -133,12 +132,11 @@ def not_numbers(name: str, text: str, where: str, decimal: str = "") -> LogError
     do = f"Convert it to numbers ({example}; a missing value is an empty cell)"
     if BEYOND.fullmatch(text.strip()):
         do = worded(
-            "Write a number of your choice for a value beyond what was measured, or leave the "
-            "cell empty and say what to do about missing values ({missing})",
-            missing=option("missing"),
+            "Write a number of your choice for a value beyond what was measured, or leave the cell "
+            "empty and say what to do about missing values ({missing=})"
         )
     elif decimal == "." and FRACTION.fullmatch(text.strip()):
-        do = worded("Where this is a decimal comma, say {decimal}", decimal=option("decimal", ","))
+        do = worded("Where this is a decimal comma, say {decimal=','}")
     return LogError(
         f"{name!r} must be numbers; it holds {text[:40]!r}.",
         where,
@@ -422,7 +420,6 @@ def codes_for(
     raise LogError(
         f"feature {name!r} is {ours} to the policy, and {other} in this log.",
         do=worded(
-            "Read the log as the training log was read ({categorical} names columns of labels).",
-            categorical=option("categorical"),
+            "Read the log as the training log was read ({categorical=} names columns of labels)."
         ),
     )

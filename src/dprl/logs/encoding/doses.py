@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.words import argument, either, option, worded
+from dprl._core.words import either, worded
 from dprl.errors import LogError
 from dprl.logs.encoding.categories import label_text
 from dprl.logs.reading.columns import Coded
@@ -32,9 +32,8 @@ BETWEEN = " · "
 MOST_RANGES = 100
 """The most ranges that a dose may be cut into."""
 HOW = worded(
-    "Give a number of ranges with about as many rows each ({action_bins}), or the edges between "
+    "Give a number of ranges with about as many rows each ({action_bins=4}), or the edges between "
     "them ({choice}).",
-    action_bins=option("action_bins", 4),
     choice=either("action_bins=[0, 0.1, 0.3]", "--action-bins 0,0.1,0.3"),
 )
 
@@ -73,9 +72,7 @@ def checked_bins(given: Any, names: Any) -> dict[str, int | tuple[float, ...]]:
         if name not in columns:
             raise LogError(
                 worded(
-                    "{action_bins} is given for {name}, which is no action column.",
-                    action_bins=argument("action_bins"),
-                    name=repr(name),
+                    "{action_bins} is given for {name}, which is no action column.", name=repr(name)
                 ),
                 f"action columns: {', '.join(map(repr, columns))}",
                 "Name one of them.",

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.arrays import doubles, is_short, one_double
-from dprl._core.words import api, either, option, worded
+from dprl._core.words import either, worded
 from dprl.errors import LogError, PolicyError
 from dprl.logs.encoding.categories import TRUTH, TRUTH_WORDS, Levels, label_text
 from dprl.logs.encoding.doses import BETWEEN
@@ -448,9 +448,7 @@ def _refuse_other_days(log: Log, days: Mapping[str, str]) -> None:
             kinds = ("dates", "numbers") if name in here else ("numbers", "dates")
             raise LogError(
                 f"{name!r} holds {kinds[0]} here, and held {kinds[1]} in the training log.",
-                do=worded(
-                    "Read the log as the training log was read ({dates}).", dates=option("dates")
-                ),
+                do=worded("Read the log as the training log was read ({dates=})."),
             )
 
 
@@ -466,9 +464,8 @@ def joined(log: Log, wanted: Encoding | None = None) -> Log:
                 f"features: {', '.join(log.feature_names[:8])}",
                 worded(
                     "Cut it into named ranges, say that its numbers are labels ({choice}), leave "
-                    "it out, or use {learner} or a radius, which take numbers.",
+                    "it out, or use {dprl.Rules} or a radius, which take numbers.",
                     choice=either(f"categorical=[{name!r}]", f"--categorical {name}"),
-                    learner=api("dprl.Rules"),
                 ),
             )
     codes_of = np.empty((log.n_steps, len(own.columns)), np.int64)
@@ -479,10 +476,8 @@ def joined(log: Log, wanted: Encoding | None = None) -> Log:
                 log,
                 j,
                 worded(
-                    "Fill it first, give it a label of its own ({missing}), or leave such "
-                    "episodes out ({missing2}).",
-                    missing=option("missing", "flag"),
-                    missing2=option("missing", "drop-episodes"),
+                    "Fill it first, give it a label of its own ({missing='flag'}), or leave such "
+                    "episodes out ({missing='drop-episodes'})."
                 ),
             )
         codes_of[:, j], labels = _with_gone(log, j)
@@ -579,11 +574,9 @@ def with_indicators(log: Log, wanted: Encoding | None = None) -> Log:
                 log,
                 j,
                 worded(
-                    "Fill it first ({missing}), leave such episodes out ({missing2}), or use "
-                    "{learner}, which gives missing values a side of their own.",
-                    missing=option("missing", "flag"),
-                    missing2=option("missing", "drop-episodes"),
-                    learner=api("dprl.Rules"),
+                    "Fill it first ({missing='flag'}), leave such episodes out "
+                    "({missing='drop-episodes'}), or use {dprl.Rules}, which gives missing values "
+                    "a side of their own."
                 ),
             )
         place = {label: code for code, label in enumerate(labels)}

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.arrays import doubles, is_short, one_double
-from dprl._core.words import api, either, option, worded
+from dprl._core.words import either, worded
 from dprl.errors import LogError, PolicyError
 from dprl.logs.encoding.categories import TRUTH
 from dprl.logs.log import Log
@@ -57,13 +57,12 @@ def plain_features(log: Log, names: Sequence[str] | None = None) -> NDArray[np.f
                 f"{log.n_steps:,} rows.",
                 place_of(log, int(np.argmax(np.isnan(log.features[:, j])))),
                 worded(
-                    "Fill it ({choice}{choice2}{choice3}), leave such episodes out ({missing}), "
-                    "or use {learner}, which gives missing values a side of their own.",
+                    "Fill it ({choice}{choice2}{choice3}), leave such episodes out "
+                    "({missing='drop-episodes'}), or use {dprl.Rules}, which gives missing values "
+                    "a side of their own.",
                     choice=either("read with ", ""),
                     choice2=either('missing="flag" or "median"', "--missing flag or median"),
                     choice3=either(", then log.indicators()", ""),
-                    missing=option("missing", "drop-episodes"),
-                    learner=api("dprl.Rules"),
                 ),
             )
     if places == list(range(len(log.feature_names))):
@@ -82,8 +81,7 @@ def refuse_categories(log: Log, places: Sequence[int] | None = None) -> None:
                 f"labels {', '.join(map(repr, labels[:4]))}",
                 worded(
                     "Leave it out, make numbers of it (a column of 0 and 1 per label), or use "
-                    "{learner}, which takes labels.",
-                    learner=api("dprl.Rules"),
+                    "{dprl.Rules}, which takes labels."
                 ),
             )
 

@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.words import either, option, worded
+from dprl._core.words import either, worded
 from dprl.errors import LogError, ParameterError
 from dprl.logs.log import Log
 from dprl.logs.roles import NAMES
@@ -147,8 +147,7 @@ def _no_word(word: Any) -> ParameterError:
         f"missing must be one of {', '.join(map(repr, WORDS))}, or a mapping from columns to these "
         f"words; got {word!r}.",
         do=worded(
-            "{missing}, or {choice}.",
-            missing=option("missing", "flag"),
+            "{missing='flag'}, or {choice}.",
             choice=either(
                 'missing={"*": "median", "ward": "flag"}', "--missing median --missing ward=flag"
             ),

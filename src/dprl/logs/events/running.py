@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dprl._core.disk import said_if_short
-from dprl._core.words import option, worded
+from dprl._core.words import worded
 from dprl.errors import LogError, interruptible
 from dprl.logs.checking.findings import Finding
 from dprl.logs.events.findings import code_findings
@@ -575,7 +575,7 @@ def speaking(doing: str, where: str) -> Iterator[None]:
         raise LogError(
             f"the memory limit is too small for {doing}.",
             str(error).splitlines()[0],
-            worded("Give it more ({memory}), or fewer threads.", memory=option("memory", "8GB")),
+            worded("Give it more ({memory='8GB'}), or fewer threads."),
         ) from error
     except duckdb.OutOfRangeException as error:
         raise LogError(

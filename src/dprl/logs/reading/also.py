@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from dprl._core.arrays import Floats, doubles
 from dprl._core.table import first_few, many
-from dprl._core.words import option, say, worded
+from dprl._core.words import say, worded
 from dprl.errors import LogError
 from dprl.logs.encoding.categories import feature_columns
 from dprl.logs.reading.columns import Coded
@@ -222,7 +222,7 @@ def also_names(
             raise LogError(
                 f"there is no column {word!r} for also.",
                 f"the columns without a role are {', '.join(map(repr, rest[:12])) or 'none'}",
-                worded("Name the right one: {also}.", also=option("also")),
+                worded("Name the right one: {also=}."),
             )
         names += matches
     return AlsoNames(tuple(dict.fromkeys(names)), asked=True)

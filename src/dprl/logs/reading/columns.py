@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dprl._core.arrays import doubles, one_double
 from dprl._core.labels import Labels, few_as_tuple
-from dprl._core.words import either, option, worded
+from dprl._core.words import either, worded
 from dprl.errors import LogError
 from dprl.logs.checking.findings import Found
 from dprl.logs.log import Label, rising
@@ -321,9 +321,8 @@ def _fraction(value: str, name: str) -> LogError:
         f"{name!r} holds fractional numbers, which are not labels.",
         value,
         worded(
-            "Cut doses into ranges ({action_bins}), or give numeric states as features: {choice}. "
-            "Where they are codes, put a letter in front of them.",
-            action_bins=option("action_bins", 4),
+            "Cut doses into ranges ({action_bins=4}), or give numeric states as features: "
+            "{choice}. Where they are codes, put a letter in front of them.",
             choice=either("state=['x', 'y']", "--state x --state y"),
         ),
     )

@@ -585,8 +585,7 @@ def _copy(file: str, copy: Path, encoding: str, packed: bool) -> None:
             f"{os.path.basename(file)!r} is not text in {encoding}.",
             str(error)[:200],
             worded(
-                "Declare the encoding it is written in ({encoding}), or write it again as UTF-8.",
-                encoding=option("encoding"),
+                "Declare the encoding it is written in ({encoding=}), or write it again as UTF-8."
             ),
         ) from error
 
@@ -930,10 +929,7 @@ class Files(FileTimes):
             if BEYOND.fullmatch(text.strip()):
                 do = "Write a number of your choice for a value beyond what was measured"
             elif self.decimal == ".":
-                do = worded(
-                    "Convert it to numbers (1.5, not 1,5), or say {decimal}",
-                    decimal=option("decimal", ","),
-                )
+                do = worded("Convert it to numbers (1.5, not 1,5), or say {decimal=','}")
             raise LogError(
                 f"{name!r} must be numbers; it holds {text[:40]!r}.",
                 f"row {row + 1:,}",

@@ -309,10 +309,11 @@ class Reading:
         if asked is None:
             if self.columns.get("reward", "") is None:
                 raise ParameterError(
-                    worded("{reward} is missing: what came of each decision.",
-                           reward=option("reward")),
-                    do=worded("Name its column, or those of a time and a status ({survival}).",
-                              survival=option("survival", "days,status")),
+                    worded("{reward=} is missing: what came of each decision."),
+                    do=worded(
+                        "Name its column, or those of a time and a status "
+                        "({survival='days,status'})."
+                    ),
                     argument="reward",
                 )  # fmt: skip
             return
@@ -324,8 +325,8 @@ class Reading:
                 raise ParameterError(
                     worded("{named} and a time to event exclude each other.",
                            named=option(name, value)),
-                    do=worded("The time, its status and {horizon} say all there is: leave it out.",
-                              horizon=option("horizon")),
+                    do=worded(
+                        "The time, its status and {horizon=} say all there is: leave it out."),
                     argument=name,
                 )  # fmt: skip
         object.__setattr__(self, "columns", {**self.columns, **own})

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from dprl._core.database import of_half
-from dprl._core.words import either, option, worded
+from dprl._core.words import either, worded
 from dprl.errors import LogError
 from dprl.logs.reading.frames import quoted, refuse_twins
 from dprl.logs.reading.text import SAY_ENCODING, Text, named_columns
@@ -247,8 +247,7 @@ def _check_folders(given: Mapping[str, Folders], held: Mapping[str, Sequence[str
             first,
             worded(
                 "Name the files with their folders, as in 'year=*/*.parquet'; or leave out "
-                "{partitions}.",
-                partitions=option("partitions", True),
+                "{partitions=True}."
             ),
         )
     for file, others in given.items():
@@ -267,10 +266,7 @@ def _check_folders(given: Mapping[str, Folders], held: Mapping[str, Sequence[str
                     f"the folders give a column {folder_names[name.lower()]!r}, and the files have "
                     f"{name!r} already.",
                     file,
-                    worded(
-                        "Rename the folder or the column, or leave out {partitions}.",
-                        partitions=option("partitions", True),
-                    ),
+                    worded("Rename the folder or the column, or leave out {partitions=True}."),
                 )
 
 

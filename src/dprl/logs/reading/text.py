@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from dprl._core.words import option, worded
+from dprl._core.words import worded
 from dprl.errors import ParameterError
 from dprl.logs.reading.dates import check_dates
 
@@ -17,8 +17,8 @@ FOLDS = ("trim", "casefold")
 """What can be done to labels, in the order it is done."""
 SAY_ENCODING = worded(
     "CSV files are UTF-8 text with the column names in the first line; where they are written "
-    "otherwise, say how: {encoding} for most files from Windows, 'latin-1', 'utf-16' or another.",
-    encoding=option("encoding", "cp1252"),
+    "otherwise, say how: {encoding='cp1252'} for most files from Windows, 'latin-1', 'utf-16' or "
+    "another."
 )
 """What to do about a CSV file whose letters cannot be read."""
 UNNAMED = "unnamed column "
@@ -55,7 +55,7 @@ class Text:
             raise ParameterError(
                 "decimal must be '.' or ','.",
                 repr(self.decimal),
-                worded("Say {decimal}.", decimal=option("decimal", ",")),
+                worded("Say {decimal=','}."),
             )
         name = _name_of(self.encoding)
         if not name:

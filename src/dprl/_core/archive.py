@@ -21,6 +21,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Floats
 from dprl._core.disk import replacing, shortage
 from dprl._core.words import said_in, with_said
 from dprl.errors import DprlError
@@ -85,7 +86,7 @@ def strange(document: Any) -> str:
     return f"is nested more than {DEEPEST} levels deep"
 
 
-def _within(values: NDArray[np.float64]) -> bool:
+def _within(values: Floats) -> bool:
     """Whether all finite numbers are at most HUGE; NaN and infinities are the caller's to judge."""
     low, high = np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)
     if low >= -HUGE and high <= HUGE:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Floats, Ints
 from dprl._core.compiled import compiled
 
 ROOM = 1 << 24
@@ -31,9 +32,7 @@ def _picks(
     return rng.integers(n, size=(draws, n), dtype=kind)
 
 
-def picks(
-    n: int, draws: int, seed: int, strata: Sequence[NDArray[np.int64]] | None = None
-) -> NDArray[np.int64]:
+def picks(n: int, draws: int, seed: int, strata: Sequence[Ints] | None = None) -> Ints:
     """The groups of each draw, int64 (draws, n).
 
     Args:
@@ -113,7 +112,7 @@ def counts(
         yield coming.result()
 
 
-def percentiles(draws: NDArray[np.float64], level: float) -> tuple[float, float]:
+def percentiles(draws: Floats, level: float) -> tuple[float, float]:
     """The ends of the middle `level` of what was drawn (draws,)."""
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)

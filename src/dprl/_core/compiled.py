@@ -23,7 +23,8 @@ import numba
 import numpy as np
 from numba.core.cgutils import true_bit
 from numba.extending import intrinsic, overload
-from numpy.typing import NDArray
+
+from dprl._core.arrays import Ints
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -141,7 +142,7 @@ def _bit(word: Any) -> Any:
     return lowest_set
 
 
-def parts(starts: NDArray[np.int64], threads: int | None = None) -> list[tuple[int, int]]:
+def parts(starts: Ints, threads: int | None = None) -> list[tuple[int, int]]:
     """Ranges of episodes with about equal numbers of rows, one range per thread.
 
     Args:

@@ -25,9 +25,8 @@ import math
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dprl._core.arrays import Exponents, Floats, Ints
+from dprl._core.arrays import Bools, Exponents, Floats, Ints
 from dprl._core.compiled import bit, compiled
 
 Int: TypeAlias = Any
@@ -403,7 +402,7 @@ def _read(
 
 @compiled
 def moments(
-    words: Ints, top: Exponents, bottom: Exponents, sums: Int, out: Floats, lost: NDArray[np.bool_]
+    words: Ints, top: Exponents, bottom: Exponents, sums: Int, out: Floats, lost: Bools
 ) -> None:  # pragma: no cover - compiled
     """Mean and sample standard deviation of accumulators words (cells, W): out (cells, 2).
 

@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from dprl._core.arrays import Floats, Ints
+from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.words import say
 
 # --- What an unrecorded cause could do to a mean: the marginal sensitivity model
@@ -352,7 +352,7 @@ def newcombe(n_x: Any, p_x: Any, n_y: Any, p_y: Any, level: float = LEVEL) -> tu
         )
 
 
-def _is_two_valued(n: Floats, p: Floats, s: Floats) -> NDArray[np.bool_]:
+def _is_two_valued(n: Floats, p: Floats, s: Floats) -> Bools:
     """Whether returns in [0, 1] with mean p and standard deviation s are all 0 or 1.
 
     This is so if Σ x(1 - x) = 0, that is s²·(n - 1)/n = p(1 - p).

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Bools, Ints
+
 MANY = 100_000
 """From so many labels on, arrays and compiled loops pay for the time it takes to load them."""
 AT_ONCE = 1 << 16
@@ -36,8 +38,8 @@ class Labels(Sequence[Any]):
 
     def __init__(
         self,
-        numbers: NDArray[np.int64] | None,
-        ends: NDArray[np.int64] | None = None,
+        numbers: Ints | None,
+        ends: Ints | None = None,
         data: NDArray[np.uint8] | None = None,
     ) -> None:
         self._numbers = numbers
@@ -63,7 +65,7 @@ class Labels(Sequence[Any]):
         return cls(None, ends, np.frombuffer(b"".join(words), np.uint8))
 
     @property
-    def numbers(self) -> NDArray[np.int64]:
+    def numbers(self) -> Ints:
         """int64 (L,), the labels where they are whole numbers, else int64 (0,)."""
         return np.zeros(0, np.int64) if self._numbers is None else self._numbers
 
@@ -159,7 +161,7 @@ class Labels(Sequence[Any]):
         values = np.sort(values[kinds > 0]) if (kinds == 2).any() else values[:0]
         return self.ascii and not bool((values[1:] == values[:-1]).any())
 
-    def meanings(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    def meanings(self) -> tuple[NDArray[np.uint8], Ints]:
         """uint8 (L,), what text of ASCII means, and int64 (L,), the number where it is one.
 
         0 is a word, 1 a whole number, 2 one that is not written as programs do ("007", " 7").
@@ -170,7 +172,7 @@ class Labels(Sequence[Any]):
         numbers_of(self.ends, self.data, values, kinds)
         return kinds, values
 
-    def order(self) -> NDArray[np.int64]:
+    def order(self) -> Ints:
         """int64 (L,), the places of the labels when they are sorted."""
         if self._numbers is not None:
             return np.argsort(self._numbers, kind="stable")
@@ -242,7 +244,7 @@ class Words:
         self,
         ends: NDArray[Any],
         data: NDArray[np.uint8],
-        missing: NDArray[np.bool_] | None,
+        missing: Bools | None,
         codes: NDArray[np.int32],
     ) -> None:
         """Code further rows: written to `codes`, -1 where a word is missing or empty."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Bools, Ints
 from dprl._core.compiled import compiled
 
 Bytes = NDArray[np.uint8]
@@ -27,10 +28,10 @@ LARGEST = np.uint64(1 << 63)
 def code_words(
     ends: NDArray[Any],
     data: Bytes,
-    missing: NDArray[np.bool_],
+    missing: Bools,
     codes: NDArray[np.int32],
     known: int,
-    own_ends: NDArray[np.int64],
+    own_ends: Ints,
     own: Bytes,
     slot_hash: NDArray[np.uint32],
     slot_code: NDArray[np.int32],
@@ -120,7 +121,7 @@ def _hash_of(data: Bytes, first: Any, size: Any) -> Any:
 
 @compiled
 def fill_slots(
-    ends: NDArray[np.int64],
+    ends: Ints,
     data: Bytes,
     known: int,
     old_hash: NDArray[np.uint32],
@@ -144,7 +145,7 @@ def fill_slots(
 
 
 @compiled
-def words_rise(ends: NDArray[np.int64], data: Bytes) -> bool:
+def words_rise(ends: Ints, data: Bytes) -> bool:
     """Whether each word comes before the next, so that none is there twice."""
     for i in range(len(ends) - 2):
         a, b = ends[i], ends[i + 1]
@@ -158,9 +159,7 @@ def words_rise(ends: NDArray[np.int64], data: Bytes) -> bool:
 
 
 @compiled
-def sort_keys(
-    ends: NDArray[np.int64], data: Bytes, which: NDArray[np.int64], depth: int, keys: Hashes
-) -> None:
+def sort_keys(ends: Ints, data: Bytes, which: Ints, depth: int, keys: Hashes) -> None:
     """Write seven bytes of some words from a depth on, and how much is left of each, at most 8.
 
     Args:
@@ -183,10 +182,10 @@ def sort_keys(
 
 @compiled
 def take_words(
-    ends: NDArray[np.int64],
+    ends: Ints,
     data: Bytes,
     which: NDArray[Any],
-    new_ends: NDArray[np.int64],
+    new_ends: Ints,
     new: Bytes,
 ) -> None:
     """Write some words one after the other; `new_ends` and `new` have the room they need."""
@@ -203,9 +202,9 @@ def take_words(
 def whole_numbers(
     ends: NDArray[Any],
     data: Bytes,
-    missing: NDArray[np.bool_],
+    missing: Bools,
     strict: bool,
-    out: NDArray[np.int64],
+    out: Ints,
 ) -> int:
     """Write the whole number of each word; the first word that is none, or -1.
 
@@ -237,7 +236,7 @@ def whole_numbers(
 
 
 @compiled
-def pointed(ends: NDArray[np.int64], data: Bytes) -> bool:
+def pointed(ends: Ints, data: Bytes) -> bool:
     """Whether a word begins as numbers do and has a point or an exponent."""
     for i in range(len(ends) - 1):
         if ends[i] == ends[i + 1]:
@@ -291,9 +290,7 @@ def _key_of(data: Bytes, first: Any, end: Any) -> tuple[Any, Any, Any, Any]:
 
 
 @compiled
-def numbers_of(
-    ends: NDArray[np.int64], data: Bytes, values: NDArray[np.int64], kinds: NDArray[np.uint8]
-) -> None:
+def numbers_of(ends: Ints, data: Bytes, values: Ints, kinds: NDArray[np.uint8]) -> None:
     """Write the kind of each word and its number (`_key_of`)."""
     for i in range(len(kinds)):
         kinds[i], values[i], _, _ = _key_of(data, ends[i], ends[i + 1])
@@ -309,7 +306,7 @@ def _scrambled(x: np.uint64) -> np.uint64:
 
 
 @compiled
-def label_hashes(ends: NDArray[np.int64], data: Bytes, as_stored: bool, hashes: Hashes) -> None:
+def label_hashes(ends: Ints, data: Bytes, as_stored: bool, hashes: Hashes) -> None:
     """Write 64 bits per word of ASCII: whole numbers by value, other text by its letters.
 
     With `as_stored`, every word is text as it stands.
@@ -329,7 +326,7 @@ def label_hashes(ends: NDArray[np.int64], data: Bytes, as_stored: bool, hashes: 
 
 
 @compiled
-def escape(ends: NDArray[np.int64], data: Bytes, first: int, last: int, out: Bytes) -> int:
+def escape(ends: Ints, data: Bytes, first: int, last: int, out: Bytes) -> int:
     """Write words of ASCII as JSON does, with ", " after each; how many bytes that is.
 
     Args:
@@ -461,9 +458,9 @@ def keyed(key: bytes) -> Hashes:
 
 @compiled
 def keyed_marks(
-    ends: NDArray[np.int64],
+    ends: Ints,
     data: Bytes,
-    numbers: NDArray[np.int64],
+    numbers: Ints,
     content: Hashes,
     begun: Hashes,
     marks: Hashes,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dprl._core.arrays import Floats, Singles
+from dprl._core.arrays import Bools, Floats, Singles
 from dprl._core.compiled import compiled, in_parts
 from dprl.errors import PlanError
 
@@ -211,7 +211,7 @@ def compact(A: sparse.csr_array, most: int = FEW) -> Matrix:
     return A.toarray() if A.shape[1] <= most else A
 
 
-def leaks(A: Matrix) -> NDArray[np.bool_]:
+def leaks(A: Matrix) -> Bools:
     """bool (n,): unknowns from which mass is lost sooner or later; others have no finite value."""
     reached = np.asarray(1 - A.sum(axis=1) > 1e-12)
     while not reached.all():

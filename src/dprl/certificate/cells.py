@@ -29,9 +29,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dprl._core.arrays import Floats
+from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.words import say, sentences
 from dprl.certificate.assumptions import LogRecord, of_states
 from dprl.certificate.evalues import binned, differences
@@ -131,7 +130,7 @@ def _gated(
     log: Log,
     settings: GateSettings,
     record: LogRecord,
-    sides: NDArray[np.bool_],
+    sides: Bools,
     note: str,
 ) -> CellPolicy:
     gamma, cut = learner.gamma, learner.cut
@@ -244,7 +243,7 @@ def _refuted(
     cells: Cells,
     halves: tuple[Log, Log],
     labelled: tuple[Log, Log],
-    wanted: NDArray[np.bool_],
+    wanted: Bools,
     gamma: float,
     settings: GateSettings,
 ) -> Floats:
@@ -290,9 +289,7 @@ def _refuted(
     return result
 
 
-def _shown(
-    side: NDArray[np.int64], value: Floats, group: NDArray[np.int64], cells: int, level: float
-) -> Floats:
+def _shown(side: Ints, value: Floats, group: Ints, cells: int, level: float) -> Floats:
     """float64 (cells,): the largest difference within each cell that is shown for large samples.
 
     `side` (n,) is 4·cell + 2·(y, not x) + half of the cell; both signs of both differences are

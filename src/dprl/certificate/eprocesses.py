@@ -44,9 +44,9 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from dprl._core.arrays import Bools, Floats, Ints
+from dprl._core.arrays import Bools, Codes, Floats, Ints
 from dprl._core.checks import Cut, check_gamma, check_range
 from dprl._core.compiled import compiled, in_parts
 from dprl._core.words import worded
@@ -151,7 +151,7 @@ def counted(pair: Ints, gap: Ints, bins: Ints, count: Ints) -> tuple[Ints, Ints,
 
 @compiled
 def _count_rows(
-    starts: Ints, state: NDArray[np.int32], group: NDArray[np.int32], every: bool, S: int,
+    starts: Ints, state: Codes, group: Codes, every: bool, S: int,
     counted: Bools,
 ) -> None:  # pragma: no cover - compiled  # fmt: skip
     """Mark the rows that count, of a gathered log; `every` visit of an episode or the first."""
@@ -168,7 +168,7 @@ def _count_rows(
 
 @compiled
 def _ways_back(
-    starts: Ints, state: NDArray[np.int32], G: Floats, power: Floats, S: int, gap: Ints, R: Floats
+    starts: Ints, state: Codes, G: Floats, power: Floats, S: int, gap: Ints, R: Floats
 ) -> None:  # pragma: no cover - compiled  # fmt: skip
     """Fill gap and R (N,) in one backward pass over each episode."""
     ahead, episode = np.zeros(S, np.int64), np.full(S, -1, np.int64)

@@ -42,7 +42,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dprl._core.arrays import Bools, Floats, Ints
+from dprl._core.arrays import Bools, Codes, Floats, Ints
 from dprl._core.checks import Cut, check_gamma, check_number, check_range
 from dprl._core.compiled import compiled, in_parts
 from dprl._core.inference import GAMMAS, breakdown, threshold, worst_case
@@ -70,10 +70,10 @@ class FirstReturns:
         group: int64 (n,), the number of the group.
     """
 
-    state: NDArray[np.int32]
-    action: NDArray[np.int32]
-    G: NDArray[np.float64]
-    group: NDArray[np.int64]
+    state: Codes
+    action: Codes
+    G: Floats
+    group: Ints
 
     def of_state(self, s: int) -> slice:
         """The visits of one state."""
@@ -160,9 +160,7 @@ class Histograms:
         return replace(self, keys=keys[order], counts=self.counts[order])
 
 
-def checked_returns(
-    log: Log, gamma: float, value_range: tuple[float, float]
-) -> NDArray[np.float64]:
+def checked_returns(log: Log, gamma: float, value_range: tuple[float, float]) -> Floats:
     """The return to go of every row, float64 (N,).
 
     Raises:
@@ -195,7 +193,7 @@ def histograms(log: Log, gamma: float, value_range: tuple[float, float]) -> Hist
 
 def binned(
     pair: Ints,
-    values: NDArray[np.float64],
+    values: Floats,
     value_range: tuple[float, float],
     gamma: float,
     states: tuple[Label, ...],

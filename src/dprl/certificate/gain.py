@@ -28,10 +28,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
-from dprl._core.arrays import Bools, Floats, Ints
+from dprl._core.arrays import Bools, Codes, Floats, Ints
 from dprl._core.bootstrap import counts, percentiles
 from dprl._core.checks import Cut, check_draws, check_level, check_seed
 from dprl._core.compiled import compiled
@@ -251,7 +250,7 @@ def _stand_for(log: Log, followed: Ints, avoids: Bools) -> Floats:
     return np.ones(len(followed))
 
 
-def _choices(policy: Policy, log: Log) -> NDArray[np.int64]:
+def _choices(policy: Policy, log: Log) -> Ints:
     """The policy's choice in each state of the log, int64 (S,), as codes of the log's actions.
 
     -1 where the policy defers; A, one more than the last code, for an action not in the log; and
@@ -274,7 +273,7 @@ class _Start:
 
     reward: Floats
     discount: Floats
-    point: NDArray[np.int64]
+    point: Ints
     G: Floats
 
     def gain(self, weight: Floats, V: Floats) -> float:
@@ -286,8 +285,8 @@ class _Start:
 class _Segments:
     """The segments that follow suggestions: source and target point, reward and discount."""
 
-    source: NDArray[np.int64]
-    to: NDArray[np.int64]
+    source: Ints
+    to: Ints
     reward: Floats
     discount: Floats
     n: int
@@ -346,13 +345,13 @@ class _Segments:
 
 @compiled
 def _part(
-    starts: NDArray[np.int64],
-    state: NDArray[np.int32],
-    action: NDArray[np.int32],
-    choice: NDArray[np.int32],
+    starts: Ints,
+    state: Codes,
+    action: Codes,
+    choice: Codes,
     A: int,
     gamma: float,
-    where: NDArray[np.int64],
+    where: Ints,
     weight: Floats,
 ) -> None:  # pragma: no cover - compiled
     for e in range(len(starts) - 1):
@@ -368,7 +367,7 @@ def _part(
             discount *= gamma
 
 
-def partings(log: Log, choice: NDArray[np.int32], gamma: float) -> tuple[NDArray[np.int64], Floats]:
+def partings(log: Log, choice: Codes, gamma: float) -> tuple[Ints, Floats]:
     """The state where each episode first does otherwise than `choice` says, and γ^σ there.
 
     Args:
@@ -401,9 +400,7 @@ def nats_of_sets(items: int, chosen: int, kinds: int, level: float) -> float:
     return math.log(n + 1) + choose + k * math.log(2 * kinds) - math.log(level)
 
 
-def _of_first_episodes(
-    chunk: Chunk, log: Log, choice: NDArray[np.int32], gamma: float
-) -> tuple[NDArray[np.int64], Floats]:
+def _of_first_episodes(chunk: Chunk, log: Log, choice: Codes, gamma: float) -> tuple[Ints, Floats]:
     """Where the first episode of each group of a chunk parts, and γ^σ there."""
     where, weight = partings(log, choice, gamma)
     # How often a group returns may depend on what happened, so only its first episode counts.
@@ -413,7 +410,7 @@ def _of_first_episodes(
 
 def certified_gain(
     source: Source | Log,
-    choice: NDArray[np.int32],
+    choice: Codes,
     lower: Floats,
     gamma: float,
     nats: float,
@@ -488,8 +485,8 @@ class Legs:
 
 @compiled
 def _legs(
-    starts: Ints, state: NDArray[np.int32], action: NDArray[np.int32], choice: NDArray[np.int32],
-    A: int, number: Ints, counted: NDArray[np.bool_], first: NDArray[np.bool_], k: int, out: Ints,
+    starts: Ints, state: Codes, action: Codes, choice: Codes,
+    A: int, number: Ints, counted: Bools, first: Bools, k: int, out: Ints,
 ) -> int:  # pragma: no cover - compiled  # fmt: skip
     """Fill out (rows, 4) with (kind, source, to, gap) in one backward pass; returns how many."""
     n = 0
@@ -511,7 +508,7 @@ def _legs(
     return n
 
 
-def legs_of(log: Log, choice: NDArray[np.int32], gamma: float) -> Legs:
+def legs_of(log: Log, choice: Codes, gamma: float) -> Legs:
     """The legs between states of T in a settled, gathered log.
 
     Args:

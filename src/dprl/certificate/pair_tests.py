@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dprl._core.arrays import Bools, Floats, Ints
+from dprl._core.arrays import Bools, Codes, Floats, Ints
 from dprl._core.checks import Cut
 from dprl._core.inference import welch
 from dprl._core.words import N_, say
@@ -409,7 +408,7 @@ def by_visits(
     tested: int,
     share: float,
     learned_from: Visits | None = None,
-    unstated: NDArray[np.int64] | None = None,
+    unstated: Ints | None = None,
     chances: RecordedPropensity | None = None,
 ) -> PairTests:
     """Test the wanted pairs (S, A or 2A) by e-processes, at level δ·share divided among `tested`.
@@ -562,7 +561,7 @@ def as_answers(codes: Any, evidence: Evidence) -> tuple[Any, Any]:
     return action, avoid > 0
 
 
-def best_low(tests: Sequence[PairTests], choice: NDArray[np.int32]) -> Floats:
+def best_low(tests: Sequence[PairTests], choice: Codes) -> Floats:
     """The best certified lower bound of E x - E y at each choice, (S,); 0 where it defers."""
     rows = np.flatnonzero(choice >= 0)
     result = np.zeros(len(choice))
@@ -575,12 +574,12 @@ def best_low(tests: Sequence[PairTests], choice: NDArray[np.int32]) -> Floats:
 # -- issue -----------------------------------------------------------------------------------------
 
 
-def _most_met(log: Log, choice: NDArray[np.int32]) -> int:
+def _most_met(log: Log, choice: Codes) -> int:
     speaks = (choice[log.codes()] >= 0).astype(np.int64)
     return int(np.add.reduceat(speaks, log.starts[:-1]).max())
 
 
-def most_met(source: Source, choice: NDArray[np.int32], cut: Cut | None = None) -> int:
+def most_met(source: Source, choice: Codes, cut: Cut | None = None) -> int:
     """The most suggestions that one episode meets, of a policy with these choices (S,)."""
     return source.reduce(OfTreated(_most_met, (choice,), max, cut))
 

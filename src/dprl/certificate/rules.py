@@ -27,7 +27,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.words import say, say_many, sentences, word, worded
@@ -155,7 +154,7 @@ class _Part:
 
     log: Log
     region: Ints
-    x: NDArray[np.float64]
+    x: Floats
     divisions: int
     words: str
     proposing: Log | None
@@ -427,9 +426,7 @@ def _certifying(
     return result
 
 
-def _regions(
-    policy: RulePolicy, log: Log, proposals: Sequence[Rule]
-) -> tuple[NDArray[np.float64], Ints]:
+def _regions(policy: RulePolicy, log: Log, proposals: Sequence[Rule]) -> tuple[Floats, Ints]:
     """The features of a log in the order of the policy, and the region of each step."""
     x = np.asarray(policy.space.of_log(log)[0])
     region = np.full(log.n_steps, len(proposals), np.int64)

@@ -19,10 +19,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
-from dprl._core.arrays import Floats
+from dprl._core.arrays import Floats, Ints
 from dprl._core.checks import check_number, check_whole
 from dprl.errors import ParameterError
 from dprl.logs.log import Label, Log
@@ -53,7 +52,7 @@ class PartlyObserved:
 
     full: FiniteMDP
     states: tuple[Label, ...]
-    shown: NDArray[np.int64]
+    shown: Ints
     notes: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from dprl._core.arrays import Floats
 from dprl.planning.finite_mdp import FiniteMDP
 
 SIZE = 10
@@ -68,7 +68,7 @@ def _grid(name: str, walls: bool, size: int = SIZE) -> FiniteMDP:
 def _careless(
     grid: FiniteMDP,
     cells: tuple[tuple[int, int], ...],
-    expert: NDArray[np.float64],
+    expert: Floats,
     lucid: float = 0.1,
 ) -> FiniteMDP:
     """The problem with the expert's policy as its behaviour, careless at `cells`.

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dprl._core.arrays import Floats
+from dprl._core.arrays import Floats, Ints
 from dprl._core.checks import check_whole
 from dprl.logs.log import CUT, TERMINAL, Log
 from dprl.policies.protocol import is_drawn
@@ -75,8 +74,8 @@ class PointMass:
         return pi
 
     def roll_out(
-        self, n: int, seed: int, choose: Callable[[Floats, np.random.Generator], NDArray[np.int64]]
-    ) -> tuple[list[Floats], list[NDArray[np.int64]], list[NDArray[np.int64]], Floats, Floats]:
+        self, n: int, seed: int, choose: Callable[[Floats, np.random.Generator], Ints]
+    ) -> tuple[list[Floats], list[Ints], list[Ints], Floats, Floats]:
         """Play n episodes at the same time.
 
         Args:
@@ -124,7 +123,7 @@ class PointMass:
         length[alive] = np.inf  # cut: the goal was not reached
         return states, actions, players, reward, length
 
-    def _as_people_do(self, s: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
+    def _as_people_do(self, s: Floats, rng: np.random.Generator) -> Ints:
         u = rng.random((len(s), 1))
         return np.asarray((u > np.cumsum(self.behavior(s), axis=1)).sum(axis=1).clip(0, 3))
 
@@ -180,7 +179,7 @@ class PointMass:
             (True, True)
         """
 
-        def choose(s: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
+        def choose(s: Floats, rng: np.random.Generator) -> Ints:
             usual = self._as_people_do(s, rng)
             if policy is None:
                 return usual

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.arrays import Floats, Ints
+from dprl._core.arrays import Codes, Floats, Ints
 from dprl._core.checks import check_threads, check_whole
 from dprl._core.table import Table, many
 from dprl._core.words import say
@@ -108,7 +108,7 @@ class Behavior:
 
     table: Floats
     row: Ints
-    action: NDArray[np.int32]
+    action: Codes
     how: str
     estimated: bool
     log: str

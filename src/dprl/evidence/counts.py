@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.arrays import Bools, Exponents, Floats, Ints, frozen
+from dprl._core.arrays import Bools, Codes, Exponents, Floats, Ints, frozen
 from dprl._core.checks import Cut, Visits, check_gamma, check_threads, check_visits
 from dprl._core.compiled import compiled, in_parts, parts
 from dprl._core.disk import need_for_pairs
@@ -147,7 +147,7 @@ def _join_others(
 
 @compiled
 def _compare(
-    pair: Ints, top: Exponents, state: Ints, tops: Exponents, sums: int, out: NDArray[np.bool_]
+    pair: Ints, top: Exponents, state: Ints, tops: Exponents, sums: int, out: Bools
 ) -> None:  # pragma: no cover - compiled
     """Where Q̂(s,a) >= V̂(s), exactly: out (S, A)."""
     S, A = out.shape
@@ -310,7 +310,7 @@ class Evidence:
         stated = first[:, :-1] if self.rest else first
         return np.asarray(stated.sum(axis=1, keepdims=True) - first)
 
-    def not_worse(self, tolerance: float) -> NDArray[np.bool_]:
+    def not_worse(self, tolerance: float) -> Bools:
         """Where Q̂(s,a) >= V̂(s), or is smaller by no more than a rounding error.
 
         Q̂ >= V̂ is decided exactly, by cross-multiplying the integer sums.
@@ -439,7 +439,7 @@ IN_CACHE = 1 << 12
 
 @compiled
 def _rows_of_ranges(
-    state: NDArray[np.int32], first: int, last: int, shift: int, out: Ints
+    state: Codes, first: int, last: int, shift: int, out: Ints
 ) -> None:  # pragma: no cover - compiled
     for t in range(first, last):
         out[state[t] >> shift] += 1
@@ -447,15 +447,15 @@ def _rows_of_ranges(
 
 @compiled
 def _scatter(
-    starts: NDArray[np.int64],
-    state: NDArray[np.int32],
-    action: NDArray[np.int32],
-    reward: NDArray[np.float64],
+    starts: Ints,
+    state: Codes,
+    action: Codes,
+    reward: Floats,
     gamma: float,
     every_visit: bool,
     n_actions: int,
-    group: NDArray[np.int32],
-    seen: NDArray[np.int32],
+    group: Codes,
+    seen: Codes,
     role: NDArray[np.uint8],
     shift: int,
     at: Ints,
@@ -558,10 +558,10 @@ class Occurrences:
         n: For each part int64 (S, A), the number of rows of each pair that were counted in it.
     """
 
-    first: NDArray[np.bool_]
-    counted: NDArray[np.bool_]
+    first: Bools
+    counted: Bools
     ranges: tuple[tuple[int, int], ...]
-    n: tuple[NDArray[np.int64], ...]
+    n: tuple[Ints, ...]
 
 
 def evidence(
@@ -628,7 +628,7 @@ def count(
     return gathered_evidence, Occurrences(role == 1, role > 0, tuple(ranges), counted)
 
 
-def occurrences_of(log: Log, gamma: float, visits: Visits) -> tuple[Occurrences, NDArray[np.int64]]:
+def occurrences_of(log: Log, gamma: float, visits: Visits) -> tuple[Occurrences, Ints]:
     """The rows of a gathered log that `count` counts, without their returns; first visits (S,)."""
     S, A, state = log.n_states, log.n_actions, log.codes()
     role, ranges = np.empty(log.n_steps, np.uint8), _whole_groups(log, None)
@@ -687,7 +687,7 @@ def _walk(
 def _scatter_lot(
     log: Log,
     lot: tuple[tuple[int, int], ...],
-    seen: list[NDArray[np.int32]],
+    seen: list[Codes],
     role: NDArray[np.uint8],
     at: Ints,
     settings: tuple[Any, ...],
@@ -733,7 +733,7 @@ def _whole_groups(log: Log, threads: int | None) -> list[tuple[int, int]]:
     return [(int(edges[a]), int(edges[b])) for a, b in parts(log.starts[edges], threads)]
 
 
-def availability(log: Log) -> NDArray[np.bool_] | None:
+def availability(log: Log) -> Bools | None:
     """Actions that were available on *every* visit of a state; None if the log does not say.
 
     If rows of one state disagree, an action counts as available only if it always was: a policy
@@ -758,7 +758,7 @@ def availability(log: Log) -> NDArray[np.bool_] | None:
     return None if seen is None or log.menus is None else always_available(seen, log.menus)
 
 
-def menus_seen(log: Log) -> NDArray[np.bool_] | None:
+def menus_seen(log: Log) -> Bools | None:
     """bool (S, M): the menus that were seen in each state; None if the log does not say."""
     if log.available is None or log.menus is None:
         return None
@@ -767,7 +767,7 @@ def menus_seen(log: Log) -> NDArray[np.bool_] | None:
     return seen
 
 
-def always_available(seen: NDArray[np.bool_], menus: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def always_available(seen: Bools, menus: Bools) -> Bools:
     """bool (S, A): actions that every menu seen in a state has; seen (S, M), menus (M, A)."""
     refused = seen.astype(np.float32) @ (~menus).astype(np.float32)
     return np.asarray(refused == 0)

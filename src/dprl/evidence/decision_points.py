@@ -24,8 +24,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dprl._core.arrays import Bools, Codes, Floats, Ints
 from dprl._core.checks import check_n_min
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def allowed(
     n_min: float,
     *,
     contrast: bool = True,
-    available: NDArray[np.bool_] | None = None,
-) -> NDArray[np.bool_]:
+    available: Bools | None = None,
+) -> Bools:
     """Eq. 1: the pairs (s, a) that a policy may choose.
 
     Args:
@@ -75,8 +75,8 @@ def enough(
     n_min: float,
     *,
     contrast: bool = True,
-    available: NDArray[np.bool_] | None = None,
-) -> NDArray[np.bool_]:
+    available: Bools | None = None,
+) -> Bools:
     """The part of Eq. 1 that only counts: pairs (S, A) with enough trajectories, whatever came.
 
     Arguments are those of `allowed`.
@@ -92,7 +92,7 @@ def enough(
     return np.asarray(pairs)
 
 
-def best_rows(q: NDArray[np.float64], first: NDArray[np.int64]) -> NDArray[np.int64]:
+def best_rows(q: Floats, first: Ints) -> Ints:
     """The row with the largest q of each decision point; the first of those equal to rounding.
 
     q (rows,); rows first[p]:first[p + 1] belong to point p.
@@ -105,7 +105,7 @@ def best_rows(q: NDArray[np.float64], first: NDArray[np.int64]) -> NDArray[np.in
     return np.asarray(np.minimum.reduceat(place, first[:-1]))
 
 
-def best_choice(q: NDArray[np.float64], pairs: NDArray[np.bool_]) -> NDArray[np.int32]:
+def best_choice(q: Floats, pairs: Bools) -> Codes:
     """The allowed action with the largest q (S, A) in each state, int32 (S,); -1 without one.
 
     A pair whose q is NaN (its digits are lost) is not chosen.

@@ -24,9 +24,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dprl._core.arrays import Floats, Ints
+from dprl._core.arrays import Bools, Codes, Floats, Ints
 from dprl._core.checks import Cut, check_gamma, check_number
 from dprl._core.compiled import compiled
 from dprl.errors import LogError, ParameterError
@@ -168,7 +167,7 @@ class Excursions:
 
 @compiled
 def _ways_back(
-    starts: Ints, state: NDArray[np.int32], reward: Floats, gamma: float, S: int, R: Floats,
+    starts: Ints, state: Codes, reward: Floats, gamma: float, S: int, R: Floats,
     D: Floats,
 ) -> None:  # pragma: no cover - compiled  # fmt: skip
     """Fill R, D (N,): reward until the next visit of the same state, and the discount then."""
@@ -244,9 +243,7 @@ def _values(pair: Ints, R: Floats, D: Floats, S: int, A: int) -> Excursions:
     return Excursions(n, V, np.where(n > 0, Q, 0.0), np.where(n > 0, se, np.nan))
 
 
-def _of_some(
-    chunk: Chunk, log: Log, states: NDArray[np.bool_], gamma: float
-) -> tuple[Ints, Floats, Floats]:
+def _of_some(chunk: Chunk, log: Log, states: Bools, gamma: float) -> tuple[Ints, Floats, Floats]:
     """Pairs, R and D of the visits of some states, bool (S,), in one chunk."""
     keep = np.flatnonzero(states[log.codes()])
     number = np.cumsum(states) - 1
@@ -256,7 +253,7 @@ def _of_some(
 
 
 def excursions_of(
-    source: Source, gamma: float, cut: Cut | None, states: NDArray[np.bool_], visits: Ints
+    source: Source, gamma: float, cut: Cut | None, states: Bools, visits: Ints
 ) -> Excursions:
     """`excursions` of some states of a log, wherever its rows are; the same to the last bit.
 

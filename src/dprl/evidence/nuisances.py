@@ -53,7 +53,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.arrays import Floats, Ints
+from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.checks import check_flag, check_gamma, check_seed, check_threads, check_whole
 from dprl._core.table import Table
 from dprl._core.words import either, say, sentences, worded
@@ -112,14 +112,14 @@ class Answers:
     """
 
     name: str
-    rows: NDArray[np.int64]
+    rows: Ints
     b: Floats
     last: bool
 
 
 def contest(
     models: Sequence[Model], x: Floats, action: NDArray[Any], A: int, fits: Sequence[Fit],
-    menu: NDArray[np.bool_] | None, *, threads: int | None = None,
+    menu: Bools | None, *, threads: int | None = None,
 ) -> list[Answers]:  # fmt: skip
     """The answers of all models, cross-fitted.
 
@@ -189,7 +189,7 @@ MISPLACED = 0.05
 NAMED = 5
 
 
-def _names(log: Log, codes: NDArray[np.int64]) -> str:
+def _names(log: Log, codes: Ints) -> str:
     names = ", ".join(repr(log.actions[a]) for a in codes[:NAMED])
     return names + (", …" if len(codes) > NAMED else "")
 
@@ -232,7 +232,7 @@ def fit_notes(
     return notes
 
 
-def _taken(log: Log, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _taken(log: Log, rows: Ints) -> Bools:
     """Which actions were taken in these rows, bool (A,)."""
     return np.bincount(log.action[rows], minlength=log.n_actions) > 0
 
@@ -440,9 +440,7 @@ def check_propensity(log: Log, propensity: Any) -> Floats:
     return b
 
 
-def inputs(
-    log: Log, step: bool, marks: NDArray[np.bool_] | None = None, more: Floats | None = None
-) -> Floats:
+def inputs(log: Log, step: bool, marks: Bools | None = None, more: Floats | None = None) -> Floats:
     """The features of the models (N, d), the number of the step if wanted, `marks`, then `more`."""
     parts = [np.asarray(log.features)]
     if step:
@@ -463,7 +461,7 @@ def columns_of(log: Log, step: bool, marked: bool = False, more: Floats | None =
     return Inputs(missing, (labels or numbers) + (0,) * (step + marked), plain)
 
 
-def menu_of(log: Log) -> NDArray[np.bool_] | None:
+def menu_of(log: Log) -> Bools | None:
     """The actions that were available at each row, bool (N, A); None where the log has no menus."""
     if log.available is None or log.menus is None:
         return None
@@ -736,8 +734,8 @@ class Practice:
     """
 
     def __init__(
-        self, log: Log, folds: int, seed: int, step: bool, marks: NDArray[np.bool_] | None,
-        menu: NDArray[np.bool_] | None, threads: int | None,
+        self, log: Log, folds: int, seed: int, step: bool, marks: Bools | None,
+        menu: Bools | None, threads: int | None,
     ) -> None:  # fmt: skip
         self.log, self.seed, self.step, self.marks = log, seed, step, marks
         self.menu, self.threads = menu, threads

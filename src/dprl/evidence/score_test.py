@@ -35,7 +35,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.arrays import Floats, Ints
+from dprl._core.arrays import Bools, Floats, Ints
 
 Key: TypeAlias = tuple[str, tuple[int, ...], tuple[float, ...]]
 """A function of the features: its kind, the columns it is of, and its numbers."""
@@ -322,7 +322,7 @@ def _part(rows: Ints, group: Ints) -> Ints:
     return rows[np.isin(group[rows], kept)]
 
 
-def _groups(took: NDArray[np.bool_], starts: Ints) -> tuple[int, int]:
+def _groups(took: Bools, starts: Ints) -> tuple[int, int]:
     """How many groups have a true row, and how many a false one."""
     return (
         int(np.logical_or.reduceat(took, starts).sum()),

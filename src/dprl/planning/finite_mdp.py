@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dprl._core.arrays import Floats
+from dprl._core.arrays import Codes, Floats, Ints
 from dprl._core.checks import check_whole
 from dprl._core.compiled import compiled
 from dprl._core.linear import solve
@@ -211,7 +211,7 @@ class FiniteMDP:
         return np.asarray(self.R + self.gamma * (self.P @ V).reshape(self.R.shape))
 
     @functools.cached_property
-    def optimal(self) -> tuple[Floats, NDArray[np.int64]]:
+    def optimal(self) -> tuple[Floats, Ints]:
         """V* (S,) and an optimal action in each state (S,), by exact policy iteration."""
         choice, V, _ = best_choices(self, np.ones(self.behavior.shape, bool))
         return V, choice
@@ -346,16 +346,14 @@ def _roll_out(
     n: int,
     start: Floats,
     pi: Floats,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
+    indptr: Ints,
+    indices: Codes,
     total: Floats,
     before: Floats,
     low: Floats,
     high: Floats,
     max_steps: int,
-) -> tuple[
-    NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], Floats, NDArray[np.uint8]
-]:  # pragma: no cover - compiled
+) -> tuple[Ints, Codes, Codes, Floats, NDArray[np.uint8]]:  # pragma: no cover - compiled
     """Play n episodes.
 
     start (S,) and pi (S, A) are cumulative probabilities; total (nnz,) is the running sum over all

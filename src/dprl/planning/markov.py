@@ -60,7 +60,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from dprl._core.arrays import Codes, Floats, Ints
@@ -473,9 +472,7 @@ class Candidate:
         )
 
 
-def bins(
-    values: NDArray[np.float64], outcome: Outcome = UNDECLARED
-) -> tuple[Codes, tuple[str, ...]]:
+def bins(values: Floats, outcome: Outcome = UNDECLARED) -> tuple[Codes, tuple[str, ...]]:
     """At most five bins of about equal shares, and a text for each; equal values share a bin."""
     distinct = np.unique(values)
     if len(distinct) <= MOST_BINS:
@@ -498,7 +495,7 @@ def bins(
     return code.astype(np.int32), words
 
 
-def candidates(log: Log, rows: NDArray[np.int64], lags: int) -> list[Candidate]:
+def candidates(log: Log, rows: Ints, lags: int) -> list[Candidate]:
     """The candidates at some rows of a log whose states are labels."""
     begin = np.repeat(log.starts[:-1], log.lengths)
     step = np.arange(log.n_steps) - begin
@@ -520,9 +517,7 @@ def candidates(log: Log, rows: NDArray[np.int64], lags: int) -> list[Candidate]:
     return [*made, Candidate("step", 0, number[rows], steps)]
 
 
-def within_cells(
-    cell: NDArray[np.int64], code: Codes, n_categories: int
-) -> tuple[Codes, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def within_cells(cell: Ints, code: Codes, n_categories: int) -> tuple[Codes, Ints, Ints, Ints]:
     """Categories numbered from 0 within each cell.
 
     Args:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dprl._core.arrays import Floats, Ints
+from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.checks import Cut, check_gamma
 from dprl._core.compiled import compiled, in_parts, parts
 from dprl._core.exact import (
@@ -192,7 +192,7 @@ def _ordered(rows: Ints32, number: Ints32, numbers: int) -> Ints32:
     return placed
 
 
-def _known_outcomes(state: Ints32, following: Ints32, unknown: Ints, S: int) -> NDArray[np.bool_]:
+def _known_outcomes(state: Ints32, following: Ints32, unknown: Ints, S: int) -> Bools:
     """bool (N,): rows of which it is known what followed.
 
     Not known: the `unknown` rows, and rows that lead to a state of which nothing is known.
@@ -347,7 +347,7 @@ def _add_cells(
         add_window(words, at[i], high, sums, source, i, origin[i], np.int64(1))
 
 
-def _followed(log: Log) -> tuple[Ints32, NDArray[np.bool_]]:
+def _followed(log: Log) -> tuple[Ints32, Bools]:
     """What followed each row: int32 (N,), the next state or S for END; and where it is known."""
     state, S = log.codes(), log.n_states
     last = log.starts[1:] - 1
@@ -458,7 +458,7 @@ class GroupSums:
 @compiled
 def _sum_groups(
     starts: Ints, group: Ints32, state: Ints32, pair: Ints32, following: Ints32,
-    known_outcome: NDArray[np.bool_], reward: Floats, one: Floats, other: Floats, own: Floats,
+    known_outcome: Bools, reward: Floats, one: Floats, other: Floats, own: Floats,
     V: Floats, U: Floats, start: Floats, sums: Floats,
 ) -> None:  # pragma: no cover - compiled  # fmt: skip
     """Fill sums (groups,): of what the transitions of a group add."""
@@ -493,7 +493,7 @@ class Model:
     """
 
     mdp: FiniteMDP
-    n: NDArray[np.int64]
+    n: Ints
 
     @functools.cached_property
     def usual(self) -> Floats:
@@ -501,12 +501,12 @@ class Model:
         return self.mdp.state_values()
 
     @property
-    def seen(self) -> NDArray[np.bool_]:
+    def seen(self) -> Bools:
         """bool (S, A): pairs that occur in the log."""
         return np.asarray(self.n > 0)
 
     @property
-    def visited(self) -> NDArray[np.bool_]:
+    def visited(self) -> Bools:
         """bool (S,): states that occur in the log."""
         return np.asarray(self.seen.any(axis=1))
 

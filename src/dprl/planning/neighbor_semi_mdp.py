@@ -42,6 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dprl._core.arrays import Bools, Codes, Floats, Ints
 from dprl._core.compiled import compiled
 from dprl.evidence.neighbors.engine import Engine, Points
 from dprl.logs.log import Log
@@ -63,12 +64,12 @@ class Segments:
         next: int32 (N,), the number of the decision point it leads to, -1 for END.
     """
 
-    points: NDArray[np.int64]
-    reward: NDArray[np.float64]
-    discount: NDArray[np.float64]
-    next: NDArray[np.int32]
+    points: Ints
+    reward: Floats
+    discount: Floats
+    next: Codes
 
-    def planned(self, V: NDArray[np.float64]) -> NDArray[np.float64]:
+    def planned(self, V: Floats) -> Floats:
         """float64 (N,): the value of each point as a neighbour, given planned values V (P,)."""
         ahead = np.append(V, 0.0)[self.next]
         return np.asarray(self.reward + self.discount * ahead)
@@ -76,14 +77,14 @@ class Segments:
 
 @compiled
 def _look_back(
-    starts: NDArray[np.int64],
-    reward: NDArray[np.float64],
+    starts: Ints,
+    reward: Floats,
     decay: float,
-    power: NDArray[np.float64],
-    number: NDArray[np.int32],
-    total: NDArray[np.float64],
-    discount: NDArray[np.float64],
-    ahead: NDArray[np.int32],
+    power: Floats,
+    number: Codes,
+    total: Floats,
+    discount: Floats,
+    ahead: Codes,
 ) -> None:  # pragma: no cover - compiled
     """Fill total, discount and ahead (N,); number (N,) is that of the decision point, or -1.
 
@@ -103,8 +104,8 @@ def _look_back(
 def segments(
     log: Log,
     gamma: float,
-    points: NDArray[np.int64],
-    surprise: NDArray[np.float64] | None = None,
+    points: Ints,
+    surprise: Floats | None = None,
     lam: float = 1.0,
 ) -> Segments:
     """The segments of a log without cut episodes.
@@ -129,15 +130,15 @@ def segments(
 
 @compiled
 def _keep(
-    own: NDArray[np.int64],
-    indptr: NDArray[np.int64],
-    rows: NDArray[np.int32],
-    action: NDArray[np.int32],
-    episode: NDArray[np.int64],
-    allowed: NDArray[np.bool_],
+    own: Ints,
+    indptr: Ints,
+    rows: Codes,
+    action: Codes,
+    episode: Ints,
+    allowed: Bools,
     first_only: bool,
-    order: NDArray[np.int64],
-    begin: NDArray[np.int64],
+    order: Ints,
+    begin: Ints,
 ) -> None:  # pragma: no cover - compiled
     """Sort the neighbours that count by action: order (len(rows),), begin (Q, A + 1).
 
@@ -174,7 +175,7 @@ def elevate_neighbors(
     engine: Engine,
     points: Points,
     ahead: Segments,
-    allowed: NDArray[np.bool_],
+    allowed: Bools,
     radius: float,
     first_only: bool,
 ) -> SemiMDP:

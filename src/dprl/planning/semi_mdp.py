@@ -44,7 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dprl._core.arrays import Ints
+from dprl._core.arrays import Bools, Codes, Floats, Ints
 from dprl._core.checks import SegmentRule
 from dprl._core.compiled import compiled, in_parts, parts
 from dprl._core.exact import COUNT, NOTHING, SUMS, add_float, add_window, means_of_sums, top_of
@@ -94,32 +94,32 @@ class SemiMDP:
         (('s0',), ['b1'])
     """
 
-    points: NDArray[np.int64]
+    points: Ints
     labels: tuple[Label, ...]
-    first: NDArray[np.int64]
-    action: NDArray[np.int64]
-    R: NDArray[np.float64]
+    first: Ints
+    action: Ints
+    R: Floats
     D: sparse.csr_array
-    n: NDArray[np.int64]
+    n: Ints
 
 
 @compiled
 def _scatter(
-    starts: NDArray[np.int64],
-    state: NDArray[np.int32],
-    action: NDArray[np.int32],
-    reward: NDArray[np.float64],
-    counted: NDArray[np.bool_],
-    first: NDArray[np.bool_],
+    starts: Ints,
+    state: Codes,
+    action: Codes,
+    reward: Floats,
+    counted: Bools,
+    first: Bools,
     only_first: bool,
     drop: bool,
     twice: bool,
     gamma: float,
-    point: NDArray[np.int32],
-    row: NDArray[np.int32],
-    rows: NDArray[np.int64],
-    segments: NDArray[np.int32],
-    rewards: NDArray[np.float64],
+    point: Codes,
+    row: Codes,
+    rows: Ints,
+    segments: Codes,
+    rewards: Floats,
 ) -> None:  # pragma: no cover - compiled
     """Write the end, the length and the reward of each segment into its row.
 
@@ -167,12 +167,12 @@ def _scatter(
 
 @compiled
 def _add_rewards(
-    begin: NDArray[np.int64],
-    segments: NDArray[np.int32],
+    begin: Ints,
+    segments: Codes,
     drop: bool,
-    bits: NDArray[np.int64],
+    bits: Ints,
     top: NDArray[np.int16],
-    words: NDArray[np.int64],
+    words: Ints,
 ) -> None:  # pragma: no cover - compiled
     """Add up the rewards (given by their bits) of the segments of every row, exactly.
 
@@ -194,9 +194,9 @@ def _add_rewards(
 
 @compiled
 def _add_sums(
-    words: NDArray[np.int64],
+    words: Ints,
     top: NDArray[np.int16],
-    source: NDArray[np.int64],
+    source: Ints,
     origin: NDArray[np.int16],
 ) -> None:  # pragma: no cover - compiled
     """Add sums source (rows, 1 + SUMS) with windows `origin` to words, whose windows are `top`."""
@@ -207,7 +207,7 @@ def _add_sums(
 
 @compiled
 def _count_ends(
-    begin: NDArray[np.int64], segments: NDArray[np.int32], n_points: int, ends: NDArray[np.int64]
+    begin: Ints, segments: Codes, n_points: int, ends: Ints
 ) -> None:  # pragma: no cover - compiled
     """ends (rows,): the number of different decision points that the segments of a row end in."""
     last = np.full(n_points + 1, -1, np.int32)  # the place before the first takes END
@@ -223,13 +223,13 @@ def _count_ends(
 
 @compiled
 def _gather(
-    begin: NDArray[np.int64],
-    segments: NDArray[np.int32],
+    begin: Ints,
+    segments: Codes,
     n_points: int,
-    fixed: NDArray[np.int64],
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    total: NDArray[np.int64],
+    fixed: Ints,
+    indptr: Ints,
+    indices: Codes,
+    total: Ints,
 ) -> None:  # pragma: no cover - compiled
     """Add up the segments of each row by where they end: columns and sums of a CSR matrix."""
     place = np.full(n_points, -1, np.int64)
@@ -259,10 +259,10 @@ class Segments:
         total: int64 (entries,), the sum of their discounts, as `discounts` gives them.
     """
 
-    words: NDArray[np.int64]
+    words: Ints
     top: NDArray[np.int16]
-    ends: NDArray[np.int64]
-    total: NDArray[np.int64]
+    ends: Ints
+    total: Ints
 
     def merge(self, other: Segments) -> Segments:
         """The segments of two parts of a log together; the same bits in any order."""
@@ -275,7 +275,7 @@ class Segments:
         total[place[len(self.ends) :]] += other.total
         return Segments(words, top, ends, total)
 
-    def semi_mdp(self, states: tuple[Label, ...], allowed: NDArray[np.bool_], bits: int) -> SemiMDP:
+    def semi_mdp(self, states: tuple[Label, ...], allowed: Bools, bits: int) -> SemiMDP:
         """The semi-MDP of these segments, over the allowed pairs (S, A) they were counted for."""
         points, pairs = np.flatnonzero(allowed.any(axis=1)), np.flatnonzero(allowed)
         n = self.words[:, COUNT].copy()
@@ -296,7 +296,7 @@ class Segments:
         )
 
 
-def discounts(gamma: float, longest: int, n: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+def discounts(gamma: float, longest: int, n: Ints) -> tuple[Ints, int]:
     """γ^0 … γ^longest as whole numbers int64 (longest + 1,), and by how many bits they are moved.
 
     n (rows,): the number of segments of each row. The largest row decides how fine the numbers can
@@ -306,9 +306,7 @@ def discounts(gamma: float, longest: int, n: NDArray[np.int64]) -> tuple[NDArray
     return np.rint(np.ldexp(powers(gamma, longest), bits)).astype(np.int64), bits
 
 
-def _numbered(
-    points: NDArray[np.int64], allowed: NDArray[np.bool_]
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def _numbered(points: Ints, allowed: Bools) -> tuple[Codes, Codes]:
     """`point` (S,) and `row` (S, A) as `_scatter` takes them, for these decision points."""
     pairs = np.flatnonzero(allowed)
     point = np.full(len(allowed), -1, np.int32)
@@ -322,8 +320,8 @@ def count_segments(
     log: Log,
     gamma: float,
     occurrences: Occurrences,
-    allowed: NDArray[np.bool_],
-    fixed: NDArray[np.int64],
+    allowed: Bools,
+    fixed: Ints,
     segments: str = "end",
 ) -> Segments:
     """The segments of a gathered log, or of a part of one, between its decision points.
@@ -404,7 +402,7 @@ class SegmentsOf:
     """
 
     how: Counts
-    allowed: NDArray[np.bool_]
+    allowed: Bools
     fixed: Ints
     moved: Moved | None = None
     segments: str = "end"
@@ -429,7 +427,7 @@ class SegmentsOf:
 def build_semi_mdp(
     source: Source,
     counted: Counted,
-    allowed: NDArray[np.bool_],
+    allowed: Bools,
     progress: Share | None = None,
     moved: Moved | None = None,
     segments: SegmentRule = "end",
@@ -507,10 +505,10 @@ def pool_ends(end: SemiMDP, onward: SemiMDP) -> SemiMDP:
 def segments_of(
     log: Log,
     gamma: float,
-    counted: NDArray[np.bool_],
-    allowed: NDArray[np.bool_],
-    points: NDArray[np.bool_] | None = None,
-) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.int64]]:
+    counted: Bools,
+    allowed: Bools,
+    points: Bools | None = None,
+) -> tuple[Codes, Floats, Ints]:
     """The segments that begin in counted rows of a gathered log, pair by pair.
 
     Args:

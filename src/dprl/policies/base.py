@@ -449,7 +449,7 @@ class PolicyFields(Answering):
         if self.ARRAYS.keys() >= METRIC.keys():
             self._check_metric(getattr(self, "scale"), getattr(self, "weight"))  # noqa: B009
 
-    def _check_metric(self, scale: NDArray[np.float64], weight: NDArray[np.float64]) -> None:
+    def _check_metric(self, scale: Floats, weight: Floats) -> None:
         """Refuse scales and weights that make no distances, or such that no computer can hold."""
         used = weight[weight != 0]
         sizes = np.concatenate((scale, used))

@@ -14,8 +14,8 @@ from dataclasses import InitVar, dataclass, field
 from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dprl._core.arrays import Ints
 from dprl._core.words import either, worded
 from dprl.errors import PolicyError
 from dprl.logs.log import DEFERRAL, Facts, Label, Log
@@ -145,7 +145,7 @@ class CallablePolicy(Unrecorded):
             range(len(choice)), tuple(self.actions), pi, Terms(), choice
         )
 
-    def choice(self, states: Any) -> NDArray[np.int64]:
+    def choice(self, states: Any) -> Ints:
         """The code of the action predicted for each state.
 
         Args:
@@ -173,7 +173,7 @@ class CallablePolicy(Unrecorded):
             )
         return codes
 
-    def _codes(self, asked: Any) -> NDArray[np.int64]:
+    def _codes(self, asked: Any) -> Ints:
         """The codes of its answers."""
         predicted = self._predict(asked)
         if isinstance(predicted, tuple):  # stable-baselines3: (actions, hidden state)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dprl._core.arrays import Floats, Ints
 from dprl._core.table import Table, first_few
 from dprl._core.words import joined, say
 from dprl.logs.encoding.encoder import encoded_by
@@ -87,9 +87,9 @@ class CellPolicy(Tabled):
     changes_by: ClassVar[Literal["state", "cell", "region", "rule"]] = "cell"
 
     feature_names: tuple[str, ...]
-    scale: NDArray[np.float64]
-    weight: NDArray[np.float64]
-    z: NDArray[np.float64]
+    scale: Floats
+    weight: Floats
+    z: Floats
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -132,7 +132,7 @@ class CellPolicy(Tabled):
 
     # -- what it answers ---------------------------------------------------------------------
 
-    def cells_of(self, states: Any) -> NDArray[np.int64]:
+    def cells_of(self, states: Any) -> Ints:
         """The cell of each state.
 
         Args:
@@ -255,7 +255,7 @@ class CellPolicy(Tabled):
         def centre(s: int) -> tuple[tuple[str, float | str], ...]:
             return self.space.shown(centres[s], used)
 
-        def words(s: int, rows: NDArray[np.int64]) -> str:
+        def words(s: int, rows: Ints) -> str:
             near = joined(
                 ", ",
                 (
@@ -311,7 +311,7 @@ class CellPolicy(Tabled):
         return f"<CellPolicy: {in_a_line({**s, 'cells': s['states']}, 'cell')}>"
 
 
-def centres_of(z: NDArray[np.float64]) -> Engine:
+def centres_of(z: Floats) -> Engine:
     """An engine that finds centres z (S, d')."""
     from dprl.evidence.neighbors.engine import Engine, Points
 

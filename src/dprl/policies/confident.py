@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dprl._core.arrays import Floats
 from dprl._core.words import joined, say
 from dprl.logs.log import Facts
 from dprl.policies.protocol import Decisions, Estimates, Terms
@@ -115,8 +113,8 @@ class ConfidentPolicy(TablePolicy):
         **TablePolicy.ARRAYS, "advantage": "float64 SA", "advantage_se": "float64 SA",
     }  # fmt: skip
 
-    advantage: NDArray[np.float64] = field(kw_only=True)
-    advantage_se: NDArray[np.float64] = field(kw_only=True)
+    advantage: Floats = field(kw_only=True)
+    advantage_se: Floats = field(kw_only=True)
     gain: Mapping[str, Any] | None = field(kw_only=True)  # type: ignore[misc]
 
     def __post_init__(self) -> None:

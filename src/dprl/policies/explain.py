@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.arrays import DIVIDED
+from dprl._core.arrays import DIVIDED, Bools, Codes, Floats, Ints
 from dprl._core.inference import LEVEL, breakdown_of_moments, contrast
 from dprl._core.table import Table, many, printable, to_json_value
 from dprl._core.words import (
@@ -124,7 +124,7 @@ def apart(feature: str, taken: Container[str]) -> str:
     return f"{feature} (feature)" if feature in taken else feature
 
 
-def surest_first(here: Decisions, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def surest_first(here: Decisions, rows: Ints) -> Ints:
     """The decision points `rows` by the lower end of their interval, the highest first.
 
     Those without an interval come last, by their difference to usual practice.
@@ -138,7 +138,7 @@ def surest_first(here: Decisions, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.asarray(rows[np.lexsort((rows, -difference, -low))])
 
 
-def change_rows(here: Decisions, rows: NDArray[np.int64], what: str) -> Table:
+def change_rows(here: Decisions, rows: Ints, what: str) -> Table:
     """The table of the decision points `rows`, in the order of `surest_first`."""
     rows = surest_first(here, rows)
     chosen, follow = here.named[rows], following(here, rows)
@@ -199,7 +199,7 @@ TURNED = (
 """What notes say of ends, and what they say where the sign changes."""
 
 
-def _note(here: Decisions, rows: NDArray[np.int64], chosen: NDArray[np.int32]) -> str:
+def _note(here: Decisions, rows: Ints, chosen: Codes) -> str:
     """What must be known to read the table of these rows."""
     named = here.choice[rows] >= 0
     rows, chosen, every = rows[named], chosen[named], rows
@@ -608,7 +608,7 @@ BEYOND = (
 )
 
 
-def plan_beyond(here: Decisions, rows: Any, chosen: Any) -> NDArray[np.bool_]:
+def plan_beyond(here: Decisions, rows: Any, chosen: Any) -> Bools:
     """bool (k,): whether `planned` of these pairs lies beyond all returns seen from their state.
 
     A plan joins parts of several episodes. Where a state comes again and again it also goes on
@@ -625,7 +625,7 @@ def plan_beyond(here: Decisions, rows: Any, chosen: Any) -> NDArray[np.bool_]:
 # -- why a policy is silent in a state -------------------------------------------------------------
 
 
-def rounding(here: Decisions, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+def rounding(here: Decisions, rows: Ints) -> Floats:
     """float64 (k, 1): differences in the states `rows` up to which values count as equal."""
     m, mean, sd = here.m[rows], here.took_mean[rows], here.took_sd[rows]
     with np.errstate(invalid="ignore"):
@@ -637,7 +637,7 @@ def rounding(here: Decisions, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.asarray(TOLERANCE * np.nan_to_num(size))
 
 
-def not_worse(here: Decisions, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+def not_worse(here: Decisions, rows: Ints) -> Bools:
     """bool (k, A): Q̂ >= V̂ in the states `rows`, but for rounding (see `Evidence.not_worse`)."""
     with np.errstate(invalid="ignore"):
         return np.asarray(here.V[rows, None] - here.Q[rows] <= rounding(here, rows))
@@ -678,7 +678,7 @@ def silences(here: Decisions) -> tuple[str, ...]:
     )
 
 
-def why_silent(here: Decisions, rows: NDArray[np.int64]) -> NDArray[np.int8]:
+def why_silent(here: Decisions, rows: Ints) -> NDArray[np.int8]:
     """int8: which of `silences` holds in each of the states `rows`, were the policy silent there.
 
     The first of them that does: not seen, not approved, too few took any action, too few did

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dprl._core.arrays import Bools, Floats
 from dprl._core.words import either, say, worded
 from dprl.errors import LogError
 from dprl.logs.encoding.encoder import encoded_like
@@ -124,7 +124,7 @@ def never_saw(policy: Any, share: float) -> str:
 class _KnownSteps:
     """Steps in known states, bool (S,), all steps, and row and state of the first strange one."""
 
-    known: NDArray[np.bool_]
+    known: Bools
 
     def of(self, chunk: Chunk) -> Known:
         codes = chunk.log.codes()
@@ -208,7 +208,7 @@ def _features(policy: Any, log: Log) -> tuple[str, ...]:
     )
 
 
-def _ranges(policy: Any, d: int) -> NDArray[np.float64] | None:
+def _ranges(policy: Any, d: int) -> Floats | None:
     """float64 (d, 2): the smallest and largest value of each feature in training, if on record."""
     try:
         ranges = np.array(policy.provenance["ranges"], np.float64)

@@ -13,8 +13,8 @@ from dataclasses import InitVar, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dprl._core.arrays import Bools, Codes, Floats, Ints
 from dprl._core.table import Table, form, many
 from dprl._core.words import say
 from dprl.evidence.decision_points import allowed, best_choice
@@ -104,15 +104,15 @@ class NeighborPolicy(Stored):
 
     feature_names: tuple[str, ...]
     episodes: tuple[Label, ...]
-    scale: NDArray[np.float64]
-    weight: NDArray[np.float64]
-    z: NDArray[np.float64]
-    action: NDArray[np.int32]
-    G: NDArray[np.float64]
-    worth: NDArray[np.float64]
-    episode: NDArray[np.int64]
-    menu: NDArray[np.int32]
-    menus: NDArray[np.bool_]
+    scale: Floats
+    weight: Floats
+    z: Floats
+    action: Codes
+    G: Floats
+    worth: Floats
+    episode: Ints
+    menu: Codes
+    menus: Bools
     engines: InitVar[Any] = field(default=None, kw_only=True)
 
     def __post_init__(self, engines: Engines | None) -> None:
@@ -232,7 +232,7 @@ class NeighborPolicy(Stored):
         same = np.array_equal(self.G, self.worth)
         return self.returns_engine if same else self.returns_engine.with_values(self.worth)
 
-    def available(self, z: NDArray[np.float64]) -> NDArray[np.bool_] | None:
+    def available(self, z: Floats) -> Bools | None:
         """The actions that were on offer at all neighbours of a place.
 
         Args:
@@ -260,9 +260,7 @@ class NeighborPolicy(Stored):
         seen = engine.evidence(z, radius, visits="all").n_pair > 0
         return always_available(seen, self.menus)
 
-    def allowed_at(
-        self, z: NDArray[np.float64], leave_out: NDArray[np.int64] | None
-    ) -> tuple[Evidence, NDArray[np.bool_]]:
+    def allowed_at(self, z: Floats, leave_out: Ints | None) -> tuple[Evidence, Bools]:
         """The evidence around some places, and the actions that pass the rule there.
 
         Args:
@@ -322,9 +320,9 @@ class NeighborPolicy(Stored):
 
     def _decide(
         self,
-        z: NDArray[np.float64],
-        leave_out: NDArray[np.int64] | None,
-        x: NDArray[np.float64] | None = None,
+        z: Floats,
+        leave_out: Ints | None,
+        x: Floats | None = None,
     ) -> Decisions:
         """The answers at coordinates z (k, d') of features x (k, d)."""
         evidence, pairs = self.allowed_at(z, leave_out)
@@ -344,7 +342,7 @@ class NeighborPolicy(Stored):
             return here
         return self._limited(here, self.space.features(z) if x is None else x)
 
-    def _limited(self, here: Decisions, x: NDArray[np.float64]) -> Decisions:
+    def _limited(self, here: Decisions, x: Floats) -> Decisions:
         """`here`, silent but for changes that lie in a region of every layer."""
         made, keep = change_words(here), np.ones(len(x), bool)
         for layer in self.layers:
@@ -390,7 +388,7 @@ class NeighborPolicy(Stored):
         why = explain_at(self.at(x), 0, self.space.words(x[0]))
         return replace(why, similar=self._similar(x)) if cases else why
 
-    def _similar(self, x: NDArray[np.float64]) -> Table:
+    def _similar(self, x: Floats) -> Table:
         z = self.space.coordinates(x)
         rows = self.returns_engine.nearest_rows(z[0], float(self.parameters["radius"]), len(self.z))
         _, first = np.unique(self.episode[rows], return_index=True)
@@ -409,7 +407,7 @@ class NeighborPolicy(Stored):
 
     # -- what it would change ----------------------------------------------------------------
 
-    def at_points(self, rows: NDArray[np.int64]) -> Decisions:
+    def at_points(self, rows: Ints) -> Decisions:
         """What it answers at some of its training points, their own trajectories left out.
 
         Args:

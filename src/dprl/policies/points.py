@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dprl._core.arrays import Floats, Ints
 from dprl._core.checks import check_number
 from dprl.evidence.neighbors.engine import Engine, Points, greedy_net
 from dprl.policies.neighbors import NeighborPolicy
@@ -75,9 +75,7 @@ class Compression:
         return float((one != two).mean())
 
 
-def _kept(
-    policy: NeighborPolicy, rows: NDArray[np.int64], z: NDArray[np.float64]
-) -> NeighborPolicy:
+def _kept(policy: NeighborPolicy, rows: Ints, z: Floats) -> NeighborPolicy:
     return replace(
         policy, z=z[rows], action=policy.action[rows], G=policy.G[rows],
         worth=policy.worth[rows], episode=policy.episode[rows], menu=policy.menu[rows],
@@ -182,7 +180,7 @@ class Engines:
         menus = None if p.menus.all() else Engine.build(offered, len(p.menus), device=device)
         return cls(Engine.build(points, len(p.actions), device=device), menus)
 
-    def over(self, z: NDArray[np.float64]) -> bool:
+    def over(self, z: Floats) -> bool:
         """Whether these are engines over the points z (N, d')."""
         ours = self.returns.points.z
         return ours.shape == z.shape and np.shares_memory(ours, z)

@@ -27,7 +27,7 @@ from typing import (
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.arrays import Floats, Ints, is_divided, unusual
+from dprl._core.arrays import Bools, Codes, Floats, Ints, is_divided, unusual
 from dprl._core.words import either, say, worded
 from dprl.errors import PolicyError
 from dprl.logs.called import NOBODY, Called
@@ -261,10 +261,10 @@ class Decisions:
 
     states: Sequence[Any]
     actions: tuple[Label, ...]
-    choice: NDArray[np.int32]
+    choice: Codes
     pi: Floats
     terms: Terms
-    allowed: NDArray[np.bool_]
+    allowed: Bools
     n: Ints
     m: Ints
     Q: Floats
@@ -278,7 +278,7 @@ class Decisions:
     planned: Floats
     estimates: Estimates | None = None
     reasons: NDArray[Any] | None = None
-    avoid: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    avoid: Codes = field(default_factory=lambda: np.empty(0, np.int32))
 
     def __post_init__(self) -> None:
         if len(self.avoid) != len(self.choice):
@@ -289,8 +289,8 @@ class Decisions:
         cls,
         evidence: Evidence,
         *,
-        choice: NDArray[np.int32],
-        allowed: NDArray[np.bool_],
+        choice: Codes,
+        allowed: Bools,
         planned: Floats,
         terms: Terms,
     ) -> Self:
@@ -367,7 +367,7 @@ class Decisions:
         return len(self.choice)
 
     @functools.cached_property
-    def seen(self) -> NDArray[np.bool_]:
+    def seen(self) -> Bools:
         """bool (k,): the training log knows something about the state."""
         return _read_only(np.asarray(self.m.any(axis=1)))
 
@@ -377,7 +377,7 @@ class Decisions:
         return _read_only(np.where(self.seen, self.m.argmax(axis=1), -1))
 
     @functools.cached_property
-    def divided(self) -> NDArray[np.bool_]:
+    def divided(self) -> Bools:
         """bool (k,): no action has half of the share at first visits; there is no usual one."""
         return _read_only(is_divided(self.m))
 
@@ -395,17 +395,17 @@ class Decisions:
         return _read_only(np.where(self.avoid >= 0, Kind.AVOID, kind).astype(np.int8))
 
     @functools.cached_property
-    def changes(self) -> NDArray[np.bool_]:
+    def changes(self) -> Bools:
         """bool (k,): it changes usual practice, by what to take or by what to avoid."""
         return _read_only(np.isin(self.kind, (Kind.CHANGE, Kind.AVOID)))
 
     @functools.cached_property
-    def speaks(self) -> NDArray[np.bool_]:
+    def speaks(self) -> Bools:
         """bool (k,): it names an action, to take or to avoid."""
         return _read_only((self.choice >= 0) | (self.avoid >= 0))
 
     @functools.cached_property
-    def differs(self) -> NDArray[np.bool_]:
+    def differs(self) -> Bools:
         """bool (k,): it speaks, and some trajectory of the training log did otherwise there."""
         rows = np.arange(len(self.n))
         otherwise = (self.n > 0).sum(axis=1) > (self.n[rows, self.choice] > 0)
@@ -413,11 +413,11 @@ class Decisions:
         return _read_only(np.where(self.choice >= 0, otherwise, (self.avoid >= 0) & warned))
 
     @functools.cached_property
-    def named(self) -> NDArray[np.int32]:
+    def named(self) -> Codes:
         """int32 (k,): the code of the action it names, to take or to avoid; -1 where none."""
         return _read_only(np.where(self.choice >= 0, self.choice, self.avoid))
 
-    def followed(self, action: Ints) -> NDArray[np.bool_]:
+    def followed(self, action: Ints) -> Bools:
         """bool (k,): whether these actions (codes) do what it says; true where it says nothing.
 
         Args:

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dprl._core.arrays import Floats, Ints
+from dprl._core.arrays import Bools, Codes, Floats, Ints
 from dprl._core.words import joined, say
 from dprl.errors import PolicyError
 from dprl.logs.encoding.categories import TRUTH
@@ -119,7 +118,7 @@ class Region:
     suggested: Label
     ranges: tuple[Range, ...]
 
-    def holds(self, x: NDArray[np.float64], names: Sequence[str]) -> NDArray[np.bool_]:
+    def holds(self, x: Floats, names: Sequence[str]) -> Bools:
         """bool (k,): which states x (k, d) lie inside."""
         inside = np.ones(len(x), bool)
         for feature, low, high in self.ranges:
@@ -292,7 +291,7 @@ def ranges_of(
 class _Search:
     """Ranges in which a policy makes mostly one change; made (N,): its number, -1 for none."""
 
-    def __init__(self, x: Floats, made: NDArray[np.int32], kinds: int, usable: list[int]) -> None:
+    def __init__(self, x: Floats, made: Codes, kinds: int, usable: list[int]) -> None:
         self.x, self.made, self.kinds, self.usable = x, made, kinds, usable
         self.grids = {j: _Grid.of(x[:, j]) for j in usable}
 
@@ -419,7 +418,7 @@ def _describe(
         down, up = grids[j].around(float(x[rows, j].min()), float(x[rows, j].max()))
         return max(low, down), min(high, up)
 
-    def outside(j: int, inside: Ints) -> NDArray[np.bool_]:
+    def outside(j: int, inside: Ints) -> Bools:
         low, high = tight(j)
         return np.asarray((x[inside, j] < low) | (x[inside, j] >= high))
 

@@ -10,7 +10,6 @@ from dataclasses import InitVar, dataclass
 from typing import Any, ClassVar, NoReturn, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dprl._core.arrays import Floats
 from dprl.errors import PolicyError
@@ -198,7 +197,7 @@ class StochasticPolicy(Unrecorded, Stored):
     KIND: ClassVar[str] = "stochastic"
     ARRAYS: ClassVar[Mapping[str, str]] = {"pi": "float64 SA"}
 
-    pi: NDArray[np.float64]
+    pi: Floats
     trained_on: InitVar[Log | Sequence[Log] | None] = None
 
     def __post_init__(self, trained_on: Log | Sequence[Log] | None) -> None:
@@ -238,7 +237,7 @@ class StochasticPolicy(Unrecorded, Stored):
         column, _ = self.space.read(states)
         return Decisions.without_evidence(column, self.actions, self._pi(column), Terms())
 
-    def _pi(self, column: Iterable[Any]) -> NDArray[np.float64]:
+    def _pi(self, column: Iterable[Any]) -> Floats:
         uniform = np.full((1, len(self.actions)), 1 / max(len(self.actions), 1))
         return np.concatenate([self.pi, uniform])[self.space.codes(column)]
 
@@ -246,8 +245,8 @@ class StochasticPolicy(Unrecorded, Stored):
         self,
         states: Iterable[Label] | None = None,
         *,
-        behavior: NDArray[np.float64] | None = None,
-    ) -> NDArray[np.float64]:
+        behavior: Floats | None = None,
+    ) -> Floats:
         """The probability π(a|s) of each action; uniform in states that were never seen.
 
         Args:

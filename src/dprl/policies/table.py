@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVa
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.arrays import DIVIDED
+from dprl._core.arrays import DIVIDED, Bools, Codes, Floats, Ints
 from dprl._core.table import Table, many
 from dprl._core.words import joined, worded
 from dprl.errors import ParameterError
@@ -91,21 +91,21 @@ class Tabled(Stored, ABC):
         f"{side}_variance": "float64 SA" for side in ("took", "others")
     }
 
-    choice: NDArray[np.int32]
-    allowed: NDArray[np.bool_]
-    steps: NDArray[np.int64]
-    n: NDArray[np.int64]
-    m: NDArray[np.int64]
-    Q: NDArray[np.float64]
-    V: NDArray[np.float64]
-    took_mean: NDArray[np.float64]
-    took_sd: NDArray[np.float64]
-    others_mean: NDArray[np.float64]
-    others_sd: NDArray[np.float64]
-    lowest: NDArray[np.float64]
-    highest: NDArray[np.float64]
-    planned: NDArray[np.float64]
-    avoid: NDArray[np.int32] | None = field(default=None, kw_only=True)
+    choice: Codes
+    allowed: Bools
+    steps: Ints
+    n: Ints
+    m: Ints
+    Q: Floats
+    V: Floats
+    took_mean: Floats
+    took_sd: Floats
+    others_mean: Floats
+    others_sd: Floats
+    lowest: Floats
+    highest: Floats
+    planned: Floats
+    avoid: Codes | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -160,10 +160,10 @@ class Tabled(Stored, ABC):
         cls,
         evidence: Evidence,
         *,
-        choice: NDArray[np.int32],
-        allowed: NDArray[np.bool_],
-        planned: NDArray[np.float64],
-        steps: NDArray[np.int64],
+        choice: Codes,
+        allowed: Bools,
+        planned: Floats,
+        steps: Ints,
         parameters: Mapping[str, Any],
         provenance: Mapping[str, Any],
         **more: Any,
@@ -201,7 +201,7 @@ class Tabled(Stored, ABC):
         )  # fmt: skip
 
     @property
-    def usual(self) -> NDArray[np.int64]:
+    def usual(self) -> Ints:
         """int64 (S,): the most frequent action at first visits, -1 where never visited."""
         return self.decisions.usual
 
@@ -215,7 +215,7 @@ class Tabled(Stored, ABC):
         return self.decisions.kind
 
     @property
-    def differs(self) -> NDArray[np.bool_]:
+    def differs(self) -> Bools:
         """bool (S,): it speaks, and some trajectory of the training log did otherwise there."""
         return self.decisions.differs
 
@@ -393,7 +393,7 @@ def _where(policy: Tabled, s: int) -> str:
     return f"{policy.actions[policy.choice[s]]!r} in state {policy.states[s]!r}"
 
 
-def summary_of(here: Decisions, steps: NDArray[np.int64]) -> dict[str, Any]:
+def summary_of(here: Decisions, steps: Ints) -> dict[str, Any]:
     """The counts that describe decisions; steps (k,) of the training log at each of them."""
     total, kind = int(steps.sum()), here.kind
     deferred, confirmed, changed = (
@@ -611,8 +611,8 @@ class TablePolicy(Tabled):
         self,
         states: Iterable[Label] | None = None,
         *,
-        behavior: NDArray[np.float64] | None = None,
-    ) -> NDArray[np.float64]:
+        behavior: Floats | None = None,
+    ) -> Floats:
         """The probability π(a|s): 1 at the chosen action, the behaviour's where it defers.
 
         Args:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Bools, Floats, Ints, Singles
 from dprl._core.checks import check_whole
 from dprl.errors import LogError, ParameterError
 from dprl.logs.log import CUT, TERMINAL, Log
@@ -52,9 +53,7 @@ def _emulator() -> str:
         return "none"
 
 
-def mixed(
-    expert: QNetwork, medium: QNetwork, seen: NDArray[np.uint8], u: NDArray[np.float64]
-) -> NDArray[np.int64]:
+def mixed(expert: QNetwork, medium: QNetwork, seen: NDArray[np.uint8], u: Floats) -> Ints:
     """The action of a mixture of two networks: the expert's where u < .5, else the medium's.
 
     Args:
@@ -107,10 +106,10 @@ class Collection:
     """
 
     action: NDArray[np.int8]
-    reward: NDArray[np.float32]
-    ended: NDArray[np.bool_]
-    cut: NDArray[np.bool_]
-    began: NDArray[np.bool_]
+    reward: Singles
+    ended: Bools
+    cut: Bools
+    began: Bools
     about: Mapping[str, Any]
 
     def __post_init__(self) -> None:
@@ -192,7 +191,7 @@ class Collection:
     # -- samples: copy by copy, in order of time ---------------------------------------------
 
     @functools.cached_property
-    def rows(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def rows(self) -> tuple[Ints, Ints]:
         """The copy and the step of each sample, int64 (N,) each."""
         copy, step = np.nonzero(~self.began.T)
         return copy, step
@@ -220,14 +219,14 @@ class Collection:
         return np.asarray(getattr(self, name)[step, copy])
 
     @functools.cached_property
-    def games(self) -> NDArray[np.int64]:
+    def games(self) -> Ints:
         """The number of the game that each sample belongs to, int64 (N,), from 0."""
         copy, step = self.rows
         number = np.cumsum(self.began, axis=0)[step, copy]
         _, games = np.unique(copy * (len(self.action) + 1) + number, return_inverse=True)
         return np.asarray(games, np.int64)
 
-    def last(self) -> NDArray[np.bool_]:
+    def last(self) -> Bools:
         """Which samples end a trajectory.
 
         Returns:
@@ -246,9 +245,7 @@ class Collection:
         other = np.append(self.games[1:] != self.games[:-1], True)
         return np.asarray(self.column("ended") | self.column("cut") | other)
 
-    def log(
-        self, features: NDArray[Any], games: NDArray[np.bool_] | None = None, *, clip: bool = True
-    ) -> Log:
+    def log(self, features: NDArray[Any], games: Bools | None = None, *, clip: bool = True) -> Log:
         """The samples as a log; trajectories are lives, and groups are games.
 
         Args:
@@ -395,14 +392,14 @@ class Frames:
     """
 
     pixels: NDArray[np.uint8]
-    age: NDArray[np.int64]
-    copy: NDArray[np.int64]
-    step: NDArray[np.int64]
+    age: Ints
+    copy: Ints
+    step: Ints
 
     def __len__(self) -> int:
         return len(self.copy)
 
-    def stacks(self, samples: NDArray[np.int64], ahead: int = 0) -> NDArray[np.uint8]:
+    def stacks(self, samples: Ints, ahead: int = 0) -> NDArray[np.uint8]:
         """The pictures of some samples.
 
         Args:

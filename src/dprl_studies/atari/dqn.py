@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Bools, Ints, Singles
 from dprl._core.checks import check_whole
 from dprl.errors import ParameterError, PlanError, PolicyError
 from dprl.logs.reading.files import Progress
@@ -112,7 +113,7 @@ class Memory:
         self.ended[here], self.whole[here] = ended, ~began
         self._put(seen, began)
 
-    def _put(self, seen: NDArray[np.uint8], new: NDArray[np.bool_]) -> None:
+    def _put(self, seen: NDArray[np.uint8], new: Bools) -> None:
         """Write the newest frames to the next slot; `new` marks copies in which a game began."""
         here, before = self.count % self.length, (self.count - 1) % self.length
         self.pixels[here] = self._tensor(seen[:, -1])
@@ -369,11 +370,11 @@ class Trainer:
         """A copy of the weights, as tensors by name."""
         return {k: v.detach().clone() for k, v in self.w.items()}
 
-    def weights(self) -> dict[str, NDArray[np.float32]]:
+    def weights(self) -> dict[str, Singles]:
         """A copy of the present weights: name → float32 array."""
         return {k: v.detach().cpu().numpy().copy() for k, v in self.w.items()}
 
-    def best(self, seen: NDArray[np.uint8]) -> NDArray[np.int64]:
+    def best(self, seen: NDArray[np.uint8]) -> Ints:
         """The actions with the highest values, int64 (k,), at pictures uint8 (k, 4, 84, 84)."""
         with self.torch.no_grad():
             x = self._arranged(self.torch.from_numpy(seen).to(self.device).float() / 255)

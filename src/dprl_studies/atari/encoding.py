@@ -26,6 +26,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.checks import check_whole
 from dprl._core.table import Table
 from dprl.errors import LogError, ParameterError, PlanError, PolicyError
@@ -114,7 +115,7 @@ class Encoder(Network):
         """Number of actions A."""
         return len(self.weights["norm.bias"]) // SIZE
 
-    def pairs(self, seen: NDArray[np.uint8]) -> NDArray[np.float64]:
+    def pairs(self, seen: NDArray[np.uint8]) -> Floats:
         """The representation φ(s, a) of pictures, with each action; needs torch.
 
         Args:
@@ -136,7 +137,7 @@ class Encoder(Network):
         phi = np.empty((len(seen), self.n_actions, SIZE))
         return self.through(seen, phi, lambda x: embedded(torch, w, x, self.n_actions))
 
-    def states(self, seen: NDArray[np.uint8]) -> NDArray[np.float64]:
+    def states(self, seen: NDArray[np.uint8]) -> Floats:
         """The representation φ(s) of pictures, in which neighbours are searched; needs torch.
 
         Args:
@@ -156,7 +157,7 @@ class Encoder(Network):
         """
         return np.asarray(self.pairs(seen).mean(axis=1))
 
-    def points(self, frames: Frames, progress: Progress | None = None) -> NDArray[np.float64]:
+    def points(self, frames: Frames, progress: Progress | None = None) -> Floats:
         """The representation φ(s) of every sample of a collection; needs torch.
 
         Args:
@@ -190,7 +191,7 @@ def encode(
     frames: Frames,
     *,
     objective: str = "inverse+cloning",
-    games: NDArray[np.bool_] | None = None,
+    games: Bools | None = None,
     gamma: float = 0.99,
     epochs: int = 5,
     batch: int = 128,
@@ -282,7 +283,7 @@ def encode(
     return Encoder({**trained, **fixed}, about)
 
 
-def _scaling(frames: Frames, rows: NDArray[np.int64], rng: np.random.Generator) -> Arrays:
+def _scaling(frames: Frames, rows: Ints, rng: np.random.Generator) -> Arrays:
     """The mean (84, 84) of up to 4,000 pictures, and their deviation from it, at least 1."""
     some = rng.choice(rows, min(len(rows), 4_000), replace=False)
     pictures = frames.pixels[frames.copy[some], frames.step[some]].astype(np.float32)
@@ -358,7 +359,7 @@ ASKED, ENOUGH = 2_000, 5
 """Largest number of states whose return is predicted; smallest number of neighbours for that."""
 
 
-def parts_of_games(n: int, shares: Sequence[float], seed: int) -> list[NDArray[np.bool_]]:
+def parts_of_games(n: int, shares: Sequence[float], seed: int) -> list[Bools]:
     """Split games at random into parts, none of which is empty.
 
     Args:
@@ -449,8 +450,8 @@ def agreement(voting: Log, asking: Log, *, k: int, gamma: float, seed: int = 0) 
 
 
 def _explained(
-    G: NDArray[np.float64], near: list[NDArray[np.int64]], asked: NDArray[np.float64],
-    usual: NDArray[np.float64], least: int | None = None,
+    G: Floats, near: list[Ints], asked: Floats,
+    usual: Floats, least: int | None = None,
 ) -> float:  # fmt: skip
     """The share of the spread of returns that the neighbours' mean return explains.
 
@@ -596,7 +597,7 @@ def choose_radius(log: Log, enough: int = WANTED) -> float:
     return float(np.median(reach))
 
 
-def _states(log: Log) -> NDArray[np.float64]:
+def _states(log: Log) -> Floats:
     """The features of a log, (N, d); refuses a log of labels."""
     if log.features is None:
         raise LogError("a radius needs states of features.")
@@ -696,7 +697,7 @@ class Majority:
 
     near: NeighborPolicy
 
-    def choices(self, x: NDArray[np.float64]) -> NDArray[np.int64]:
+    def choices(self, x: Floats) -> Ints:
         """The most frequent action near each state.
 
         Args:

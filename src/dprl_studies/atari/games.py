@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.checks import check_seed
 from dprl._core.optional import needed
 from dprl.errors import ParameterError
@@ -51,10 +52,10 @@ class Moment(NamedTuple):
     """
 
     seen: Frame
-    reward: NDArray[np.float64]
-    ended: NDArray[np.bool_]
-    cut: NDArray[np.bool_]
-    began: NDArray[np.bool_]
+    reward: Floats
+    ended: Bools
+    cut: Bools
+    began: Bools
 
 
 class Playable(Protocol):
@@ -71,10 +72,10 @@ class Playable(Protocol):
     def reset(self, seed: int) -> Frame:
         """Begin a new game in each copy; see `Games.reset`."""
 
-    def step(self, actions: NDArray[Any], on: NDArray[np.int64] | None = None) -> Moment:
+    def step(self, actions: NDArray[Any], on: Ints | None = None) -> Moment:
         """Take one action in each copy; see `Games.step`."""
 
-    def send(self, actions: NDArray[Any], on: NDArray[np.int64] | None = None) -> None:
+    def send(self, actions: NDArray[Any], on: Ints | None = None) -> None:
         """Start a step; see `Games.send`."""
 
     def receive(self) -> Moment:
@@ -144,7 +145,7 @@ class Games:
         self._clock = np.array([facts["episode_frame_number"][0] for _, facts in begun])
         return np.concatenate([seen for seen, _ in begun])
 
-    def step(self, actions: NDArray[Any], on: NDArray[np.int64] | None = None) -> Moment:
+    def step(self, actions: NDArray[Any], on: Ints | None = None) -> Moment:
         """Take one action in each copy.
 
         Args:
@@ -165,7 +166,7 @@ class Games:
         self.send(actions, on)
         return self.receive()
 
-    def send(self, actions: NDArray[Any], on: NDArray[np.int64] | None = None) -> None:
+    def send(self, actions: NDArray[Any], on: Ints | None = None) -> None:
         """Start a step and return at once; `receive` finishes it.
 
         Args:

@@ -22,6 +22,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Ints, Singles
 from dprl._core.disk import replacing
 from dprl.errors import PolicyError
 from dprl_studies.atari.games import optional
@@ -147,7 +148,7 @@ class Network:
         about: Facts about the network by name.
     """
 
-    weights: Mapping[str, NDArray[np.float32]]
+    weights: Mapping[str, Singles]
     about: Mapping[str, Any]
 
     @classmethod
@@ -285,7 +286,7 @@ class QNetwork(Network):
         rng = np.random.default_rng(seed)
         return cls(first_weights(rng, {**HEAD, "f4": n_actions}), {"untrained": True, **about})
 
-    def values(self, seen: NDArray[np.uint8]) -> NDArray[np.float32]:
+    def values(self, seen: NDArray[np.uint8]) -> Singles:
         """The action values Q; needs torch.
 
         Args:
@@ -303,7 +304,7 @@ class QNetwork(Network):
         Q = np.empty((len(seen), self.n_actions), np.float32)
         return self.through(seen, Q, lambda x: q_values(torch, w, x.float() / 255))
 
-    def actions(self, seen: NDArray[np.uint8]) -> NDArray[np.int64]:
+    def actions(self, seen: NDArray[np.uint8]) -> Ints:
         """The action with the highest value; needs torch.
 
         Args:

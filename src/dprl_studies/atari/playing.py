@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.arrays import Ints
+from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.checks import check_number, check_whole
 from dprl.logs.reading.files import Progress
 from dprl.policies.protocol import is_drawn
@@ -32,7 +32,7 @@ from dprl_studies.atari.networks import QNetwork
 EPSILON = 0.001
 """Probability of a random action in a step, by default."""
 
-Player: TypeAlias = Callable[[NDArray[np.uint8], NDArray[np.float64]], Ints]
+Player: TypeAlias = Callable[[NDArray[np.uint8], Floats], Ints]
 """A function (pictures, random numbers) → actions, called at every step with the k running games.
 
 Pictures are uint8 (k, 4, 84, 84), random numbers float64 (k,) and uniform in [0, 1), actions int64
@@ -57,7 +57,7 @@ class Mixture:
     expert: QNetwork
     medium: QNetwork
 
-    def actions(self, seen: NDArray[np.uint8], u: NDArray[np.float64]) -> Ints:
+    def actions(self, seen: NDArray[np.uint8], u: Floats) -> Ints:
         """The actions of the mixture; needs torch.
 
         Args:
@@ -92,13 +92,13 @@ class Played:
         np.float64(21.0)
     """
 
-    score: NDArray[np.float64]
+    score: Floats
     steps: Ints
     deferred: Ints
-    cut: NDArray[np.bool_]
+    cut: Bools
 
 
-def silent(seen: NDArray[np.uint8], u: NDArray[np.float64]) -> Ints:
+def silent(seen: NDArray[np.uint8], u: Floats) -> Ints:
     """The player that always defers, so that the behaviour plays.
 
     Args:
@@ -150,7 +150,7 @@ class Represented:
         """Whether the answers depend on the state alone, not on random numbers."""
         return hasattr(self.policy, "choices") or not is_drawn(self.policy)
 
-    def answers(self, x: NDArray[np.float64], u: NDArray[np.float64]) -> Ints:
+    def answers(self, x: Floats, u: Floats) -> Ints:
         """The actions of the policy at some states.
 
         Args:
@@ -185,7 +185,7 @@ class Represented:
         heap = self.policy.probabilities(x).cumsum(axis=1)
         return np.asarray((heap < u[:, None] * heap[:, -1:]).sum(axis=1), np.int64)
 
-    def __call__(self, seen: NDArray[np.uint8], u: NDArray[np.float64]) -> Ints:
+    def __call__(self, seen: NDArray[np.uint8], u: Floats) -> Ints:
         """The actions, int64 (k,), at pictures uint8 (k, 4, 84, 84); -1 for DEFER."""
         return self.answers(self.encoder.states(seen), u)
 
@@ -211,10 +211,10 @@ class Track:
         array([1])
     """
 
-    score: NDArray[np.float64]
+    score: Floats
     steps: Ints
-    cut: NDArray[np.bool_]
-    x: NDArray[np.float64]
+    cut: Bools
+    x: Floats
     answer: Ints
     done: Ints
 

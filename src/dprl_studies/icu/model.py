@@ -30,9 +30,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dprl._core.arrays import Floats, Ints
+from dprl._core.arrays import Bools, Floats, Ints
 from dprl_studies.icu.dictionary import FEATURES, RAW, Costs
 from dprl_studies.icu.stays import Cohort
 
@@ -224,8 +223,8 @@ class Played:
 
     hours: Ints
     ends: Floats
-    died: NDArray[np.bool_]
-    septic: NDArray[np.bool_]
+    died: Bools
+    septic: Bools
     action: Ints
     ml: Floats
     rate: Floats

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dprl._core.arrays import Floats
 from dprl._core.checks import check_choice
 from dprl._core.database import connect
 from dprl._core.disk import check_target, replacing, together
@@ -399,7 +399,7 @@ def _log(rows: dict[str, Any], medians: dict[str, float], less: float, costs: Co
     )
 
 
-def _feature(rows: dict[str, Any], name: str, medians: dict[str, float]) -> NDArray[np.float64]:
+def _feature(rows: dict[str, Any], name: str, medians: dict[str, float]) -> Floats:
     """One feature of every row, (N,); missing values become the median."""
     if name in medians:
         return np.ma.filled(np.ma.asarray(rows[name], np.float64), medians[name])

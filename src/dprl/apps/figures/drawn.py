@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dprl._core import plot
+from dprl._core.arrays import Floats, Ints
 from dprl._core.checks import check_whole
 from dprl._core.table import Table, first_few, many, to_json_value
 from dprl.errors import ParameterError
@@ -228,7 +228,7 @@ def _open_to_features(policy: Any, log: Log | None) -> bool:
     return not policy.space.states and log is not None and log.state is None
 
 
-def _practice(policy: Policy, log: Log | None) -> tuple[list[Any], NDArray[np.int64], int]:
+def _practice(policy: Policy, log: Log | None) -> tuple[list[Any], Ints, int]:
     """The states of a map and first visits (S, A + 1) that took each action, or one it has not.
 
     The last number is that of the log's episodes where they were counted in it, 0 where the policy
@@ -343,7 +343,7 @@ def _over_features(
     return Figure("policy_map", table, words, lambda: _drawn_map(table, chosen, here.actions))
 
 
-def _typical(X: NDArray[np.float64], space: Any) -> NDArray[np.float64]:
+def _typical(X: Floats, space: Any) -> Floats:
     """float64 (d,): the median of each feature, the most frequent code of a category."""
     typical = np.nanmedian(X, axis=0)
     for place, labels in enumerate(getattr(space, "levels", None) or ()):

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dprl._core.arrays import Floats
 from dprl._core.table import to_json_value
 from dprl.errors import DprlError, LogError, PolicyError
 from dprl.logs.encoding.categories import TRUTH, Levels
@@ -140,7 +140,7 @@ class Rows:
                 made[i] = self.encoding.states(state)  # type: ignore[union-attr]
         return made
 
-    def read(self, states: Sequence[Any]) -> NDArray[np.float64]:
+    def read(self, states: Sequence[Any]) -> Floats:
         """The features, float64 (k, d); a StateError names the first state that is wrong.
 
         A missing value that the policy takes as such is NaN; a label that a policy over rules does
@@ -163,20 +163,20 @@ class Rows:
                 raise StateError(error.what, 0, _named(error, self.columns), error.do) from error
         return self._one_by_one(states, raw)
 
-    def _one_by_one(self, states: Sequence[Any], raw: Sequence[bool]) -> NDArray[np.float64]:
+    def _one_by_one(self, states: Sequence[Any], raw: Sequence[bool]) -> Floats:
         rows = []
         for i, state in enumerate(states):
             try:
                 rows.append(self._made([state], raw[i]))
             except (PolicyError, LogError) as error:
                 raise StateError(error.what, i, _named(error, self.columns), error.do) from error
-        made: NDArray[np.float64] = np.concatenate(rows).view(type(rows[0]))
+        made: Floats = np.concatenate(rows).view(type(rows[0]))
         return made
 
-    def _made(self, states: Sequence[Any], raw: bool) -> NDArray[np.float64]:
+    def _made(self, states: Sequence[Any], raw: bool) -> Floats:
         """States that are checked, as features."""
         names = self.columns if raw else self.features
-        x: NDArray[np.float64] = self.space.read({n: [s[n] for s in states] for n in names})[0]
+        x: Floats = self.space.read({n: [s[n] for s in states] for n in names})[0]
         return x
 
     # -- checking --------------------------------------------------------------------------------
@@ -367,14 +367,12 @@ class Answers:
         """One answer per state."""
         return self.ask(states)[0]
 
-    def ask(self, states: list[Any]) -> tuple[list[dict[str, Any]], NDArray[np.float64] | None]:
+    def ask(self, states: list[Any]) -> tuple[list[dict[str, Any]], Floats | None]:
         """One answer per state, and the features, float64 (k, d), where states have features."""
         answers, x, _ = self._asked(states)
         return answers, x
 
-    def _asked(
-        self, states: list[Any]
-    ) -> tuple[list[dict[str, Any]], NDArray[np.float64] | None, list[_Place]]:
+    def _asked(self, states: list[Any]) -> tuple[list[dict[str, Any]], Floats | None, list[_Place]]:
         """As `ask`, and where each state lies; [] where states are labels."""
         if not self.features:
             labels = self.rows.labels(states)
@@ -427,7 +425,7 @@ class Answers:
         """The answer at one state with the evidence for it."""
         return self.ask_why(state)[0]
 
-    def ask_why(self, state: Any) -> tuple[dict[str, Any], NDArray[np.float64] | None]:
+    def ask_why(self, state: Any) -> tuple[dict[str, Any], Floats | None]:
         """The answer at one state with the evidence for it, and the features where it has any."""
         (answer,), x, places = self._asked([state])
         outside = places[0].outside if places else ""

@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dprl._core import __version__
+from dprl._core.arrays import Floats
 from dprl._core.table import first_few
 from dprl.apps.serve.answers import Answers, Column, columns_of
 from dprl.apps.serve.audit import check_ordinary
@@ -279,9 +279,7 @@ class Served:
         """The review that the policy comes from; None where nobody reviewed it."""
         return review_of(self.answers.policy)
 
-    def parts(
-        self, x: NDArray[np.float64] | None, answers: list[dict[str, Any]]
-    ) -> list[tuple[str, str, int]]:
+    def parts(self, x: Floats | None, answers: list[dict[str, Any]]) -> list[tuple[str, str, int]]:
         """(feature, part, count) of the states that were answered within the training ranges.
 
         A part is a number, from 1, or "missing"; a label that training did not have is "unseen",
@@ -305,7 +303,7 @@ class Served:
                 counted += [(name, str(part), n) for part, n in enumerate(counts.tolist(), 1) if n]
         return counted
 
-    def _unseen(self, x: NDArray[np.float64]) -> list[tuple[str, str, int]]:
+    def _unseen(self, x: Floats) -> list[tuple[str, str, int]]:
         """(column, UNSEEN, count) of the states with a label that training did not have."""
         counted = []
         place = {name: j for j, name in enumerate(self.answers.features)}

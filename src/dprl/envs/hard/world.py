@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.arrays import Bools, Floats
+from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.checks import check_seed, check_whole
 from dprl.envs.delayed import PartlyObserved
 from dprl.errors import ParameterError
@@ -110,7 +110,7 @@ class World:
     feature_names: tuple[str, ...] = ()
     states: tuple[Label, ...] = ()
     levels: tuple[tuple[str, ...] | None, ...] = ()
-    remember: NDArray[np.int64] | None = None
+    remember: Ints | None = None
     reward: Rewards = standard
     atlas: Callable[[], tuple[Floats, Floats]] | None = None
     deck: Drawn | None = None
@@ -121,7 +121,7 @@ class World:
     breaks: tuple[str, ...] = ()
 
     @functools.cached_property
-    def _memory(self) -> NDArray[np.int64]:
+    def _memory(self) -> Ints:
         """int (M, A): the memory after each action."""
         if self.remember is None:
             return np.zeros((1, len(self.actions)), np.int64)
@@ -185,7 +185,7 @@ class World:
     def _tables(self) -> tuple[Table, Table, Table]:
         return self.practice, self.pay, self.show
 
-    def _met(self, table: Table, x: Floats, t: int, memory: NDArray[np.int64]) -> Floats:
+    def _met(self, table: Table, x: Floats, t: int, memory: Ints) -> Floats:
         """The rows of a table where each episode has a memory of its own."""
         if len(self._memory) == 1:
             return table(x, t, 0)

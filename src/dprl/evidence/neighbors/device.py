@@ -52,6 +52,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Floats, Ints
 from dprl._core.optional import needed
 from dprl.errors import DprlError, ParameterError
 from dprl.evidence.neighbors.metric import EPS, Asked, Sketch, padded
@@ -186,7 +187,7 @@ class Index:
     room: int
 
     @classmethod
-    def of(cls, z: NDArray[np.float64], sketch: Sketch, device: Any) -> Index:
+    def of(cls, z: Floats, sketch: Sketch, device: Any) -> Index:
         """The points z (N, d) on a device."""
         torch, place = open_device(device)
         points = _send(torch, z, place)
@@ -232,7 +233,7 @@ class Index:
         """The number of pairs that may be handled at a time."""
         return max(1024, self.room // BYTES_PER_PAIR)
 
-    def ordered(self, asked: Asked) -> NDArray[np.int64]:
+    def ordered(self, asked: Asked) -> Ints:
         """int64 (Q,): an order of the queries in which those near the same chunk stand together."""
         torch, nearest = self.torch, [np.zeros(0, np.int64)]
         step = max(1, self.most_pairs // len(self.reach))
@@ -241,7 +242,7 @@ class Index:
             nearest.append(torch.argmin(square, dim=1).cpu().numpy())
         return np.argsort(np.concatenate(nearest), kind="stable")
 
-    def pairs(self, asked: Asked, chosen: NDArray[np.int64]) -> Iterator[tuple[Tensor, Tensor]]:
+    def pairs(self, asked: Asked, chosen: Ints) -> Iterator[tuple[Tensor, Tensor]]:
         """The neighbours of the queries `chosen`, in parts.
 
         Yields:
@@ -348,7 +349,7 @@ class Index:
             out[i : i + step] = total <= limit
         return out
 
-    def _place(self, w: NDArray[np.float64]) -> Tensor:
+    def _place(self, w: Floats) -> Tensor:
         """Search coordinates of queries on the device, without the padding."""
         return _send(self.torch, w[:, : len(self.sketch.mean)], self.device)
 
@@ -437,7 +438,7 @@ class DeviceCargo:
 
     index: Index
     n_actions: int
-    values: NDArray[np.float64]
+    values: Floats
     action: Tensor
     amount: Tensor
     episode: Tensor
@@ -453,9 +454,9 @@ class DeviceCargo:
         cls,
         index: Index,
         action: NDArray[np.int32],
-        digits: NDArray[np.int64],
-        value: NDArray[np.float64],
-        episode: NDArray[np.int64],
+        digits: Ints,
+        value: Floats,
+        episode: Ints,
         n_actions: int,
     ) -> DeviceCargo:
         """Actions, digits of returns (N, W - 1), returns and trajectories, by row of the log."""
@@ -485,8 +486,8 @@ class DeviceCargo:
         asked: Asked,
         first: bool,
         leave_out: NDArray[Any],
-        words: NDArray[np.int64],
-        span: NDArray[np.float64],
+        words: Ints,
+        span: Floats,
     ) -> None:
         """Add what happened around every query, as the engine counts it.
 
@@ -523,9 +524,7 @@ class DeviceCargo:
 class _Batch:
     """The sums of some queries while they grow."""
 
-    def __init__(
-        self, cargo: DeviceCargo, asked: Asked, chosen: NDArray[np.int64], own: NDArray[np.int64]
-    ) -> None:
+    def __init__(self, cargo: DeviceCargo, asked: Asked, chosen: Ints, own: Ints) -> None:
         torch, device = cargo.index.torch, cargo.index.device
         self.cargo, self.torch, n = cargo, torch, len(chosen)
         self.n_queries, self.pairs = n, cargo.index.pairs(asked, chosen)

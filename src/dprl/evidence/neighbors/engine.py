@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.arrays import Floats, Ints, frozen
+from dprl._core.arrays import Bools, Floats, Ints, frozen
 from dprl._core.checks import Visits, check_choice, check_radius, check_threads, check_visits
 from dprl._core.cluster import Cluster, Kept
 from dprl._core.compiled import compiled
@@ -82,10 +82,10 @@ class Points:
         (3, 2)
     """
 
-    z: NDArray[np.float64]
+    z: Floats
     action: NDArray[np.int32]
-    G: NDArray[np.float64]
-    episode: NDArray[np.int64]
+    G: Floats
+    episode: Ints
     gamma: float = 1.0
     actions: tuple[Label, ...] = ()
 
@@ -609,7 +609,7 @@ def _spread(function: Any, order: Ints, threads: int | None) -> list[Any]:
 # bits.
 
 
-def brute_blocks(z: NDArray[np.float64], w: NDArray[np.float64]) -> Blocks:
+def brute_blocks(z: Floats, w: Floats) -> Blocks:
     """Blocks of the points (N, d) in their own order; w (N, D) are their search coordinates."""
     return fill_blocks(z, w, np.arange(len(z), dtype=np.int32))[0]
 
@@ -635,9 +635,7 @@ def near(metric: FittedMetric, radius: float, *, first: bool) -> Near:
         first: Whether only the first neighbour of every other trajectory counts, or all of them.
     """
 
-    def rows_near(
-        log: Log, features: NDArray[np.float64], own: NDArray[Any]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def rows_near(log: Log, features: Floats, own: NDArray[Any]) -> tuple[Ints, Ints]:
         take = columns_in(log.feature_names, metric.names)  # the log may have more, in any order
         x = plain_features(log, metric.names)
         plain = replace(log, features=x, feature_names=metric.names, levels=())
@@ -850,11 +848,11 @@ CENTRES = 1_024
 
 @compiled
 def _cover(
-    candidates: NDArray[np.int64],
-    indptr: NDArray[np.int64],
+    candidates: Ints,
+    indptr: Ints,
     rows: NDArray[np.int32],
-    wanted: NDArray[np.bool_],
-    centre: NDArray[np.int64],
+    wanted: Bools,
+    centre: Ints,
 ) -> None:  # pragma: no cover - compiled
     """Each candidate in turn becomes a centre unless covered; it then covers its neighbours."""
     for i in range(len(candidates)):
@@ -865,9 +863,7 @@ def _cover(
                 centre[rows[p]] = candidates[i]
 
 
-def greedy_net(
-    engine: Engine, radius: float, wanted: NDArray[np.bool_] | None = None
-) -> NDArray[np.int64]:
+def greedy_net(engine: Engine, radius: float, wanted: Bools | None = None) -> Ints:
     """The centre of every wanted row, int64 (N,): a row within `radius` of it; -1 if not wanted.
 
     Rows are taken in their order, so the net does not depend on chunks or threads.
@@ -886,13 +882,13 @@ def greedy_net(
         after = int(left[-1]) + 1
 
 
-def core_points(engine: Engine, radius: float, n_min: float) -> NDArray[np.bool_]:
+def core_points(engine: Engine, radius: float, n_min: float) -> Bools:
     """bool (N,): rows with at least n_min trajectories of one action within `radius`."""
     evidence = engine.evidence(engine.points.z, radius, visits="first")
     return np.asarray((evidence.n_pair >= n_min).any(axis=1))
 
 
-def core_pairs(engine: Engine, radius: float, n_min: float) -> NDArray[np.bool_]:
+def core_pairs(engine: Engine, radius: float, n_min: float) -> Bools:
     """bool (N,): rows with at least n_min trajectories of their own action within `radius`."""
     evidence = engine.evidence(engine.points.z, radius, visits="first")
     return np.asarray(evidence.n_pair[np.arange(len(engine.points)), engine.points.action] >= n_min)
@@ -932,11 +928,11 @@ def core_volume(
 
 @compiled
 def _nearest(
-    z: NDArray[np.float64],
-    queries: NDArray[np.float64],
-    indptr: NDArray[np.int64],
+    z: Floats,
+    queries: Floats,
+    indptr: Ints,
     rows: NDArray[np.int32],
-    nearest: NDArray[np.int64],
+    nearest: Ints,
 ) -> None:  # pragma: no cover - compiled
     """The nearest of each query's rows, the first of equals; -1 where a query has no rows."""
     for q in range(len(queries)):
@@ -951,9 +947,7 @@ def _nearest(
                 nearest[q] = rows[p]
 
 
-def nearest_centres(
-    centres: Engine, queries: NDArray[np.float64], radius: float
-) -> NDArray[np.int64]:
+def nearest_centres(centres: Engine, queries: Floats, radius: float) -> Ints:
     """The nearest centre of each query within `radius`, int64 (Q,); -1 if all are farther."""
     nearest = np.empty(len(queries), np.int64)
     for start in range(0, len(queries), CENTRES * 16):

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.arrays import Floats, frozen
+from dprl._core.arrays import Floats, Singles, frozen
 from dprl._core.words import either, option, worded
 from dprl.errors import LogError, ParameterError
 from dprl.evidence.neighbors.scales import SCALES
@@ -147,10 +147,10 @@ class Asked(NamedTuple):
 
     z: Floats
     w: Floats
-    p: NDArray[np.float32]
+    p: Singles
     slack: Floats
-    skip: NDArray[np.float32]
-    whole: NDArray[np.float32]
+    skip: Singles
+    whole: Singles
     radius: float
 
 

@@ -94,10 +94,10 @@ class Desk(NamedTuple):
         hits: uint64 (QUERIES, LANES / 64), the lanes found, one bit each.
     """
 
-    p: NDArray[np.float32]
-    low: NDArray[np.float32]
-    high: NDArray[np.float32]
-    s: NDArray[np.float32]
+    p: Singles
+    low: Singles
+    high: Singles
+    s: Singles
     flag: NDArray[np.uint8]
     eight: Bits
     hits: Bits
@@ -130,7 +130,7 @@ class Blocks(NamedTuple):
     row: NDArray[np.int32]
     centre: Floats
     reach: Floats
-    x: NDArray[np.float32]
+    x: Singles
 
 
 def fill_blocks(z: Floats, w: Floats, row: NDArray[np.int32]) -> tuple[Blocks, Floats, Floats]:
@@ -201,7 +201,7 @@ def within(
 
 @fused
 def _relative(
-    w: Floats, q: int, centre: Floats, g: int, p: NDArray[np.float32], k: int
+    w: Floats, q: int, centre: Floats, g: int, p: Singles, k: int
 ) -> float:  # pragma: no cover - compiled
     """p[k] = w[q] - centre[g] in float32; returns its length.
 
@@ -243,7 +243,7 @@ def place(
 
 @fused
 def _squares(
-    x: NDArray[np.float32], p: NDArray[np.float32], k: int, s: NDArray[np.float32], i: Any, end: int
+    x: Singles, p: Singles, k: int, s: Singles, i: Any, end: int
 ) -> None:  # pragma: no cover - compiled
     """Add to s[0] (LANES,) the squares of x - p[k] in dimensions i to end; x (D, LANES)."""
     out = s[0]
@@ -257,10 +257,10 @@ def _squares(
 
 @fused
 def _squares4(
-    x: NDArray[np.float32],
-    p: NDArray[np.float32],
+    x: Singles,
+    p: Singles,
     ks: Ints,
-    s: NDArray[np.float32],
+    s: Singles,
     i: Any,
     end: int,
 ) -> None:  # pragma: no cover - compiled
@@ -286,9 +286,7 @@ def _squares4(
 
 
 @compiled
-def _any(
-    s: NDArray[np.float32], high: NDArray[np.float32], ks: Ints
-) -> bool:  # pragma: no cover - compiled
+def _any(s: Singles, high: Singles, ks: Ints) -> bool:  # pragma: no cover - compiled
     """Whether any lane of the four queries is not surely outside."""
     h0, h1, h2, h3 = high[ks[0]], high[ks[1]], high[ks[2]], high[ks[3]]
     near = False

@@ -24,9 +24,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dprl._core.arrays import Bools, Ints
+from dprl._core.arrays import Bools, Codes, Floats, Ints
 from dprl._core.checks import check_whole
 from dprl._core.exact import COUNT, NOTHING
 from dprl.errors import LogError, ParameterError
@@ -205,9 +204,7 @@ def in_schema(log: Log, schema: SiteSchema) -> Log:
     )  # fmt: skip
 
 
-def _codes(
-    name: str, ours: tuple[Label, ...], fixed: tuple[Label, ...], n: NDArray[np.int64]
-) -> NDArray[np.int32]:
+def _codes(name: str, ours: tuple[Label, ...], fixed: tuple[Label, ...], n: Ints) -> Codes:
     """The schema's code of each label of the log, as it is written; -1 for labels without a row.
 
     One site may keep the label 7 as a number and another as text.
@@ -317,7 +314,7 @@ def counted_rows(log: Log, first: Bools, later: Bools) -> Bools:
     return np.asarray(first_of(log, pair, first.size) & shown)
 
 
-def _outer_ends(bins: Ints | None, schema: SiteSchema) -> NDArray[np.float64]:
+def _outer_ends(bins: Ints | None, schema: SiteSchema) -> Floats:
     """(S, 2): the outer ends of the bins of each state, in units of returns; NaN without bins."""
     span = np.full((len(schema.states), 2), np.nan)
     if bins is None or schema.value_range is None:

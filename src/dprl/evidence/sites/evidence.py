@@ -371,7 +371,7 @@ def _shape(name: str, array: Any, shape: tuple[int, ...], dtype: Any) -> None:
         refuse_parts(f"{name!r} is {array.dtype}{array.shape}, not {np.dtype(dtype)}{shape}")
 
 
-def check_sums(words: NDArray[np.int64], top: NDArray[Any], bottom: NDArray[Any]) -> None:
+def check_sums(words: Ints, top: NDArray[Any], bottom: NDArray[Any]) -> None:
     """Refuse accumulators that no returns can have made."""
     n = words[..., COUNT]
     if (n < 0).any() or (n >= LIMIT).any() or (n.sum(axis=(0, 2)) >= LIMIT).any():
@@ -421,7 +421,7 @@ def _check_sites(of: SiteEvidence) -> None:
         refuse_parts("more first visits of a state than groups")
 
 
-def _check_bins(bins: NDArray[np.int64], first: NDArray[np.int64]) -> None:
+def _check_bins(bins: Ints, first: Ints) -> None:
     if bins.ndim != 2 or bins.shape[1] != 4 or bins.dtype != np.int64:
         refuse_parts(f"'bins' is {bins.dtype}{bins.shape}")
     pair, begin, end, count = bins.T

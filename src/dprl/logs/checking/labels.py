@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Ints
 from dprl._core.labels import Labels, many_labels
 from dprl._core.table import many
 from dprl._core.words import worded
@@ -46,7 +47,7 @@ class LabelSet:
     part: str
     name: str
     labels: Sequence[Any]
-    counts: Callable[[], NDArray[np.int64]]
+    counts: Callable[[], Ints]
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def is_text(labels: Sequence[Any]) -> bool:
 
 
 def _sets(c: Columns) -> Iterator[LabelSet]:
-    def counted(codes: NDArray[Any], size: int) -> Callable[[], NDArray[np.int64]]:
+    def counted(codes: NDArray[Any], size: int) -> Callable[[], Ints]:
         return lambda: np.bincount(codes[codes >= 0].astype(np.int64), minlength=size)
 
     for part in ("episode", "group", "action", "state"):

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Bools
 from dprl._core.table import many
 from dprl._core.words import either, worded
 from dprl.errors import ParameterError
@@ -98,7 +99,7 @@ def rows_after_end(c: Columns, order: NDArray[Any] | None) -> tuple[Found | None
     early = is_end & ~last & ~whole[e]
     unsaid = last & (mark == UNKNOWN)
 
-    def found(rows: NDArray[np.bool_], what: str, do: str) -> Found | None:
+    def found(rows: Bools, what: str, do: str) -> Found | None:
         at = np.zeros(c.n, bool)
         at[np.flatnonzero(rows) if order is None else order[rows]] = True
         return c.found(at, f"{{name!r}}: {what} in {{touched}}.", do=do, name=c.names["ended"])
@@ -143,7 +144,7 @@ class AtTheEnd(NamedTuple):
         return self.last > 0 and self.others > 0 and self.elsewhere <= ELSEWHERE * self.others
 
 
-def _last_rows(c: Columns) -> NDArray[np.bool_] | None:
+def _last_rows(c: Columns) -> Bools | None:
     """bool (N,): the last row of each episode; None where that is not known."""
     if not c.n or (c.episode.codes < 0).any():
         return None
@@ -306,7 +307,7 @@ class RowFindings:
 # -- missing values ----------------------------------------------------------------------------
 
 
-def missing_rows(c: Columns, features: bool = True) -> dict[str, NDArray[np.bool_]]:
+def missing_rows(c: Columns, features: bool = True) -> dict[str, Bools]:
     """Column name → bool (N,), for every column with a missing value; features only if asked."""
     where_missing = {}
     for role in ROLES:

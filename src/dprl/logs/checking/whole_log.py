@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dprl._core.arrays import Bools, Codes, Floats, Ints
 from dprl._core.table import first_few, form, many
 from dprl._core.words import api, either, option, worded
 from dprl.logs.checking.findings import Finding
@@ -70,7 +70,7 @@ class Telling(NamedTuple):
         return self.usual < 1 and 1 - self.right <= (1 - NEARLY) * (1 - self.usual)
 
 
-def telling(column: NDArray[np.float64], action: NDArray[np.int32]) -> Telling | None:
+def telling(column: Floats, action: Codes) -> Telling | None:
     """How well a column tells the action; None where its values are too many to say so.
 
     Args:
@@ -94,7 +94,7 @@ def telling(column: NDArray[np.float64], action: NDArray[np.int32]) -> Telling |
     return Telling(int(best.sum()) / n, usual / n, int((best > 0).sum()))
 
 
-def _columns(log: Log, rows: slice) -> Iterator[tuple[str, str, NDArray[np.float64]]]:
+def _columns(log: Log, rows: slice) -> Iterator[tuple[str, str, Floats]]:
     """Where a column stands ("state" or "also"), its name, and its values."""
     if log.features is not None:
         for j, name in enumerate(log.feature_names):
@@ -185,8 +185,8 @@ class LogSums:
     single: tuple[int, Label | None]
     shortest: int
     rewards: tuple[float, float]
-    taken: NDArray[np.int64]
-    offered: NDArray[np.bool_] | None
+    taken: Ints
+    offered: Bools | None
     chances: tuple[int, float, float]
     gaps: dict[str, Any] | None
     log: Log | None = None
@@ -239,7 +239,7 @@ class LogSums:
         return column_label(self.facts.columns.get(part, part))
 
 
-def _counts(codes: NDArray[np.int32], size: int) -> NDArray[np.int64]:
+def _counts(codes: Codes, size: int) -> Ints:
     """How many rows have each code; some rows at a time, since each is made 8 bytes for it."""
     counts = np.zeros(size, np.int64)
     for a, b in blocks(len(codes)):

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.arrays import Floats, doubles, is_short, one_double
+from dprl._core.arrays import Bools, Floats, doubles, is_short, one_double
 from dprl._core.words import either, worded
 from dprl.errors import LogError, ParameterError, PolicyError
 from dprl.logs.reading.columns import NUMBER, Coded, encode, known_as, numbers, recode
@@ -149,7 +149,7 @@ def not_numbers(name: str, text: str, where: str, decimal: str = "") -> LogError
 
 
 def feature_columns(
-    columns: Iterable[tuple[str, Any, NDArray[np.bool_] | None]],
+    columns: Iterable[tuple[str, Any, Bools | None]],
     declared: Collection[str],
     text: Text | None = None,
     merged: list[tuple[str, int, int, str]] | None = None,
@@ -194,7 +194,7 @@ def feature_columns(
     return np.column_stack(matrix), tuple(levels) if any(levels) else (), dated
 
 
-def _days(values: Any, gone: NDArray[np.bool_] | None, dates: str, name: str) -> Floats | None:
+def _days(values: Any, gone: Bools | None, dates: str, name: str) -> Floats | None:
     """A column of dates as days; None where it holds something else."""
     if isinstance(values, Days):
         return values.values
@@ -223,7 +223,7 @@ def _days(values: Any, gone: NDArray[np.bool_] | None, dates: str, name: str) ->
     return days
 
 
-def _holds_labels(values: Any, gone: NDArray[np.bool_] | None) -> bool:
+def _holds_labels(values: Any, gone: Bools | None) -> bool:
     """Whether a column is text alone, or truth values alone."""
     array = np.asarray(values)
     if array.dtype.kind != "O":

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dprl._core.arrays import Floats
 from dprl._core.words import either, worded
 from dprl.errors import LogError
 from dprl.logs.encoding.categories import label_text
@@ -111,7 +111,7 @@ def _checked(asked: Any, name: str) -> int | tuple[float, ...]:
     return edges
 
 
-def fitted_edges(values: NDArray[np.float64], ranges: int, name: str) -> tuple[float, ...]:
+def fitted_edges(values: Floats, ranges: int, name: str) -> tuple[float, ...]:
     """Edges that put about as many rows into each range; each edge is a dose that occurs.
 
     Where many rows have one dose (none, mostly) it gets a range of its own, and there may be fewer
@@ -141,7 +141,7 @@ def range_labels(edges: Sequence[float]) -> tuple[str, ...]:
     return (f"at most {ends[0]}", *middle, f"above {ends[-1]}")
 
 
-def cut(values: NDArray[np.float64], edges: Sequence[float]) -> Coded:
+def cut(values: Floats, edges: Sequence[float]) -> Coded:
     """Numbers as the labels of their ranges, in the order of the ranges; those that occur."""
     gone = np.isnan(values)
     place = np.searchsorted(np.asarray(edges, np.float64), values, side="left")
@@ -158,7 +158,7 @@ def actions_of(
     names: Any,
     asked: Mapping[str, int | tuple[float, ...]],
     coded: Callable[[str], Coded],
-    number: Callable[[str], NDArray[np.float64]],
+    number: Callable[[str], Floats],
 ) -> tuple[Coded, dict[str, list[float]], bool]:
     """The column of actions, the edges it was cut at, and whether a range holds several doses.
 

@@ -20,9 +20,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dprl._core.arrays import doubles, is_short, one_double
+from dprl._core.arrays import Floats, Ints, doubles, is_short, one_double
 from dprl._core.words import either, worded
 from dprl.errors import LogError, PolicyError
 from dprl.logs.encoding.categories import TRUTH, TRUTH_WORDS, Levels, label_text
@@ -526,7 +525,7 @@ def _gap(log: Log, j: int, do: str) -> LogError:
     )
 
 
-def _with_gone(log: Log, j: int) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+def _with_gone(log: Log, j: int) -> tuple[Ints, tuple[str, ...]]:
     """The codes (N,) of a category, and its labels, of which the last stands for missing ones."""
     labels = log.levels[j] if log.levels else None
     column = np.asarray(log.features)[:, j]
@@ -554,7 +553,7 @@ def with_indicators(log: Log, wanted: Encoding | None = None) -> Log:
     if wanted is None and not _has_labels(log.levels) and not _declared(log) and not _dated(log):
         return log
     own = _columns(log, wanted, "indicators")
-    columns: list[NDArray[np.float64]] = []
+    columns: list[Floats] = []
     names: list[str] = []
     levels: list[tuple[str, ...] | None] = []
     for j, (name, labels) in enumerate(own.columns.items()):
@@ -600,7 +599,7 @@ def with_indicators(log: Log, wanted: Encoding | None = None) -> Log:
     )
 
 
-def _filled(x: NDArray[np.float64], own: Encoding, name: str) -> list[NDArray[np.float64]]:
+def _filled(x: Floats, own: Encoding, name: str) -> list[Floats]:
     """A column of numbers with its gaps filled, and its flag where it has one."""
     value, gone = own.filling(name), np.isnan(x)
     if value is None:

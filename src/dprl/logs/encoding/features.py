@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.arrays import doubles, is_short, one_double
+from dprl._core.arrays import Floats, doubles, is_short, one_double
 from dprl._core.words import either, worded
 from dprl.errors import LogError, PolicyError
 from dprl.logs.encoding.categories import TRUTH
@@ -24,7 +24,7 @@ def place_of(log: Log, row: int) -> str:
     )
 
 
-def plain_features(log: Log, names: Sequence[str] | None = None) -> NDArray[np.float64]:
+def plain_features(log: Log, names: Sequence[str] | None = None) -> Floats:
     """The features (N, d) of a log, refused where one is missing or a category.
 
     Distances, averages and most models need numbers: the code of a label is none, and NaN would
@@ -112,7 +112,7 @@ def columns_in(have: Sequence[str], names: Sequence[str]) -> list[int]:
     return [have.index(name) for name in names]
 
 
-def features_of(states: Any, names: Sequence[str]) -> tuple[NDArray[np.float64], bool]:
+def features_of(states: Any, names: Sequence[str]) -> tuple[Floats, bool]:
     """States as an array (k, d), and whether a single state was passed.
 
     Args:

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dprl._core.arrays import Bools, Floats
 from dprl._core.words import either, worded
 from dprl.errors import LogError, ParameterError
 from dprl.logs.log import Log
@@ -203,7 +203,7 @@ def whole_numbers(name: str, gaps: int, where: str) -> LogError:
 # -- fitted to a log -----------------------------------------------------------------------------
 
 
-def median(values: NDArray[np.float64]) -> float:
+def median(values: Floats) -> float:
     """The value in the middle; of an even number the mean of the two in the middle.
 
     It is exact, and does not depend on the order of the values.
@@ -269,7 +269,7 @@ def gap_counts(log: Log) -> dict[str, Any] | None:
         return dict(kept) if kept.get("rows") == log.n_steps else None
     columns: dict[str, list[int]] = {}
 
-    def add(name: str, rows: NDArray[np.bool_]) -> None:
+    def add(name: str, rows: Bools) -> None:
         columns[name] = np.bincount(log.action[rows], minlength=log.n_actions).tolist()
 
     if log.features is not None:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.compiled import compiled
 from dprl.logs.encoding.categories import Levels
 from dprl.policies.rules.rule import KINDS, WITH_LABELS, Rule, Sum
@@ -38,13 +38,13 @@ class FlatRules(NamedTuple):
         names: The names of the features.
     """
 
-    starts: NDArray[np.int64]
-    feature: NDArray[np.int64]
-    kind: NDArray[np.int64]
-    value: NDArray[np.float64]
-    places: NDArray[np.int64]
-    accepted: NDArray[np.bool_]
-    answer: NDArray[np.int64]
+    starts: Ints
+    feature: Ints
+    kind: Ints
+    value: Floats
+    places: Ints
+    accepted: Bools
+    answer: Ints
     sums: tuple[Sum, ...]
     names: tuple[str, ...]
 
@@ -76,7 +76,7 @@ class FlatRules(NamedTuple):
             np.array([*answer, -1], np.int64), sums, tuple(feature_names),
         )  # fmt: skip
 
-    def first(self, x: NDArray[np.float64]) -> NDArray[np.int64]:
+    def first(self, x: Floats) -> Ints:
         """int64 (k,): the number of the first rule that holds in each state x (k, d); -1 if none.
 
         An exception of a rule silences the rules after it, too: there the policy defers.
@@ -89,14 +89,14 @@ class FlatRules(NamedTuple):
 
 @compiled
 def first_line(
-    x: NDArray[np.float64],
-    starts: NDArray[np.int64],
-    feature: NDArray[np.int64],
-    kind: NDArray[np.int64],
-    value: NDArray[np.float64],
-    places: NDArray[np.int64],
-    accepted: NDArray[np.bool_],
-) -> NDArray[np.int64]:
+    x: Floats,
+    starts: Ints,
+    feature: Ints,
+    kind: Ints,
+    value: Floats,
+    places: Ints,
+    accepted: Bools,
+) -> Ints:
     """int64 (k,): the first line that holds in each state x (k, d); -1 if none does."""
     first = np.full(len(x), -1, np.int64)
     for i in range(len(x)):

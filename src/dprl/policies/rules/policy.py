@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.arrays import Floats, Ints
 from dprl._core.table import SHORT, Table, in_short, many, to_json_value
 from dprl._core.words import say
 from dprl.errors import ParameterError
@@ -295,7 +296,7 @@ class RulePolicy(Stored):
         """Its decisions in the regions of its rules, in their order."""
         return rule_words.decisions_of(self)
 
-    def rule_of(self, states: Any) -> NDArray[np.int64]:
+    def rule_of(self, states: Any) -> Ints:
         """The first rule that holds in each state.
 
         Args:
@@ -326,7 +327,7 @@ class RulePolicy(Stored):
         """
         return self._first(states)[0]
 
-    def _first(self, states: Any) -> tuple[NDArray[np.int64], bool]:
+    def _first(self, states: Any) -> tuple[Ints, bool]:
         """The first rule of each state, and whether a single state was passed."""
         names = self.feature_names
         if type(states) is dict and all(type(states.get(name)) in (float, int) for name in names):
@@ -438,7 +439,7 @@ class RulePolicy(Stored):
         r, words = int(self.rule_of(x)[0]), self.space.words(x[0])
         return rule_words.explanation(self, r, words, self._excepted(x) if r < 0 else -1)
 
-    def _excepted(self, x: NDArray[np.float64]) -> int:
+    def _excepted(self, x: Floats) -> int:
         """The first rule of which one state x (1, d) is an exception; -1 where there is none."""
         for r, rule in enumerate(self.rules):
             if inside(rule.conditions, x, self.feature_names, self.levels)[0]:
@@ -565,7 +566,7 @@ class RulePolicy(Stored):
             )
         return situations
 
-    def _typical(self, x: NDArray[np.float64]) -> tuple[tuple[str, float | str], ...]:
+    def _typical(self, x: Floats) -> tuple[tuple[str, float | str], ...]:
         """The features that rules name, in the step nearest to the median of states x (k, d)."""
         if not len(x):
             return ()

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dprl._core.arrays import Bools, Floats
 from dprl._core.inference import gamma_words
 from dprl._core.table import to_json_value
 from dprl._core.words import joined, say, sentences, word
@@ -392,9 +392,7 @@ class Condition:
             return say("at most {x}", x=number)
         return say("above {x}", x=number)
 
-    def holds(
-        self, column: NDArray[np.float64], levels: Sequence[str] | None = None
-    ) -> NDArray[np.bool_]:
+    def holds(self, column: Floats, levels: Sequence[str] | None = None) -> Bools:
         """Which values satisfy it.
 
         Args:
@@ -539,7 +537,7 @@ class Sum:
         limit = say("at most {x}", x=x) if self.kind == "at most" else say("above {x}", x=x)
         return joined(" ", ("".join(parts), limit))
 
-    def total(self, x: NDArray[np.float64], feature_names: Sequence[str]) -> NDArray[np.float64]:
+    def total(self, x: Floats, feature_names: Sequence[str]) -> Floats:
         """The sum in each state.
 
         Args:
@@ -555,7 +553,7 @@ class Sum:
             total = total + weight * np.where(np.abs(column) <= HUGE, column, middle)
         return total
 
-    def holds(self, x: NDArray[np.float64], feature_names: Sequence[str]) -> NDArray[np.bool_]:
+    def holds(self, x: Floats, feature_names: Sequence[str]) -> Bools:
         """Which states satisfy it.
 
         Args:
@@ -577,9 +575,7 @@ Region: TypeAlias = "tuple[Condition | Sum, ...]"
 """What a state must satisfy, all of it."""
 
 
-def inside(
-    region: Region, x: NDArray[np.float64], feature_names: Sequence[str], levels: Levels = ()
-) -> NDArray[np.bool_]:
+def inside(region: Region, x: Floats, feature_names: Sequence[str], levels: Levels = ()) -> Bools:
     """bool (k,), which of the states x (k, d) satisfy all of a region; levels as in a log."""
     at, places = np.ones(len(x), bool), list(feature_names)
     for condition in region:
@@ -737,9 +733,7 @@ class Rule:
             return self._but(say("Otherwise, everywhere"))
         return say("Otherwise, if {where}", where=self._but(self._where(begins=True)))
 
-    def matches(
-        self, x: NDArray[np.float64], feature_names: Sequence[str], levels: Levels = ()
-    ) -> NDArray[np.bool_]:
+    def matches(self, x: Floats, feature_names: Sequence[str], levels: Levels = ()) -> Bools:
         """Which states the rule holds in.
 
         Args:

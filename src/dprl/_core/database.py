@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 SETTINGS = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
@@ -54,6 +56,28 @@ def confine(
     con.execute(f"SET allowed_directories = {_as_queries_write(real)}")
     con.execute(f"SET allowed_paths = {_as_queries_write(named)}")
     con.execute("SET enable_external_access = false")
+
+
+@contextlib.contextmanager
+def watched(con: Any, tell: Callable[[float], None] | None) -> Iterator[None]:
+    """Tell how much of the query inside is done, a few times a second, to whoever listens."""
+    if tell is None:
+        yield
+        return
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.2):
+            tell(max(0.0, con.query_progress()) / 100)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+    tell(1.0)
 
 
 def of_float(column: str) -> str:

@@ -6,40 +6,29 @@ numbers: the published bounds beside a sound one, and an approximate gain for po
 certificate.
 """
 
-from dprl.certificate._gate import gate, register
-from dprl.certificate.bounds import (
-    Bound,
-    count_errors,
-    count_morl_theorem_2,
-    dprl_theorem_1,
-    dprl_theorem_2,
-    pqi_corollary_2,
-    published,
-    sound_theorem_1,
-    sound_theorem_2,
-    spibb_theorem_2,
-    spibb_two_successors,
-    visits_needed,
-)
-from dprl.certificate.gain import ApproximateGain, approximate_gain
-from dprl.policies.certificate import Certificate
+from __future__ import annotations
 
-__all__ = [
-    "ApproximateGain",
-    "Bound",
-    "Certificate",
-    "approximate_gain",
-    "count_errors",
-    "count_morl_theorem_2",
-    "dprl_theorem_1",
-    "dprl_theorem_2",
-    "gate",
-    "pqi_corollary_2",
-    "published",
-    "register",
-    "sound_theorem_1",
-    "sound_theorem_2",
-    "spibb_theorem_2",
-    "spibb_two_successors",
-    "visits_needed",
-]
+from typing import TYPE_CHECKING
+
+from dprl._core.lazy import attach
+
+if TYPE_CHECKING:
+    from dprl.certificate._gate import gate as gate
+    from dprl.certificate._gate import register as register
+    from dprl.certificate.bounds import Bound as Bound
+    from dprl.certificate.bounds import count_errors as count_errors
+    from dprl.certificate.bounds import count_morl_theorem_2 as count_morl_theorem_2
+    from dprl.certificate.bounds import dprl_theorem_1 as dprl_theorem_1
+    from dprl.certificate.bounds import dprl_theorem_2 as dprl_theorem_2
+    from dprl.certificate.bounds import pqi_corollary_2 as pqi_corollary_2
+    from dprl.certificate.bounds import published as published
+    from dprl.certificate.bounds import sound_theorem_1 as sound_theorem_1
+    from dprl.certificate.bounds import sound_theorem_2 as sound_theorem_2
+    from dprl.certificate.bounds import spibb_theorem_2 as spibb_theorem_2
+    from dprl.certificate.bounds import spibb_two_successors as spibb_two_successors
+    from dprl.certificate.bounds import visits_needed as visits_needed
+    from dprl.certificate.gain import ApproximateGain as ApproximateGain
+    from dprl.certificate.gain import approximate_gain as approximate_gain
+    from dprl.policies.certificate import Certificate as Certificate
+
+__getattr__, __dir__, __all__ = attach(__name__)

@@ -57,13 +57,7 @@ from dprl.certificate.settings import (
     refuse_completed,
     refuse_own_medians,
 )
-from dprl.certificate.states import (
-    OTHERS_N_MIN,
-    Proposer,
-    check_sites,
-    gate_states,
-    universe,
-)
+from dprl.certificate.states import OTHERS_N_MIN, Proposer, check_sites, gate_states, universe
 from dprl.certificate.whole_policy import gate_policy
 from dprl.errors import BalanceWarning, ParameterError
 from dprl.evidence.balance import Balance, Compared, balance, changes_in

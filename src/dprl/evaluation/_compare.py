@@ -27,14 +27,7 @@ from typing import Any
 import numpy as np
 
 from dprl._core.arrays import Floats
-from dprl._core.checks import (
-    Cut,
-    check_choice,
-    check_draws,
-    check_level,
-    check_number,
-    check_seed,
-)
+from dprl._core.checks import Cut, check_choice, check_draws, check_level, check_number, check_seed
 from dprl._core.table import Result, Table, to_json_value
 from dprl._core.words import either, worded
 from dprl.errors import ParameterError

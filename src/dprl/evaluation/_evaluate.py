@@ -59,15 +59,7 @@ from dprl.evaluation.estimators import (
     headline,
     importance_weights,
 )
-from dprl.evaluation.result import (
-    BLIND,
-    ENOUGH,
-    Evaluation,
-    judged_by,
-    no_spread,
-    wary_of,
-    widened,
-)
+from dprl.evaluation.result import BLIND, ENOUGH, Evaluation, judged_by, no_spread, wary_of, widened
 from dprl.evaluation.subgroups import check_by, subgroups
 from dprl.evaluation.values import Values, evaluate_q, given_values, mean_values
 from dprl.evidence.balance import Balance

@@ -25,12 +25,7 @@ from dprl.policies.explain import Explanation, apart, explain_at
 from dprl.policies.protocol import Decisions, Terms
 from dprl.policies.regions import Situation, at_states, range_words, ranges_of, whole_numbers
 from dprl.policies.spaces import FeatureSpace, single_state
-from dprl.policies.table import (
-    Tabled,
-    changes_of,
-    in_a_line,
-    texts_in,
-)
+from dprl.policies.table import Tabled, changes_of, in_a_line, texts_in
 
 if TYPE_CHECKING:
     from dprl.evidence.neighbors.engine import Engine

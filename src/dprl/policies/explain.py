@@ -13,15 +13,7 @@ from numpy.typing import NDArray
 from dprl._core.arrays import DIVIDED, Bools, Codes, Floats, Ints
 from dprl._core.inference import LEVEL, breakdown_of_moments, contrast
 from dprl._core.table import Table, many, printable, to_json_value
-from dprl._core.words import (
-    duration,
-    joined,
-    say,
-    say_many,
-    sentences,
-    word,
-    worded,
-)
+from dprl._core.words import duration, joined, say, say_many, sentences, word, worded
 from dprl.errors import PolicyError
 from dprl.evidence.decision_points import TOLERANCE
 from dprl.logs.called import NOBODY

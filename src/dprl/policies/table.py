@@ -24,16 +24,7 @@ from dprl.logs.overlap import sealed_origin
 from dprl.policies.base import Stored
 from dprl.policies.certificate import CLOSE
 from dprl.policies.explain import Explanation, change_rows, explain_at
-from dprl.policies.protocol import (
-    PAIRS,
-    STATES,
-    Decisions,
-    Kind,
-    Terms,
-    answers_of,
-    pi_of,
-    rows_of,
-)
+from dprl.policies.protocol import PAIRS, STATES, Decisions, Kind, Terms, answers_of, pi_of, rows_of
 from dprl.policies.regions import Region, Situation, at_states
 from dprl.policies.spaces import LabelSpace
 

@@ -27,14 +27,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from dprl._core.arrays import Floats
-from dprl._core.checks import (
-    Cut,
-    check_choice,
-    check_delta,
-    check_number,
-    check_range,
-    check_seed,
-)
+from dprl._core.checks import Cut, check_choice, check_delta, check_number, check_range, check_seed
 from dprl.errors import ParameterError
 from dprl.learners.baselines.base import TabularBaseline, parameters_of
 from dprl.learners.baselines.plain import RL

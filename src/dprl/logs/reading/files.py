@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import gzip
 import json
 import os
 import re
 import shutil
 import tempfile
-import threading
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.arrays import doubles
-from dprl._core.database import confine, connect, of_text
+from dprl._core.database import confine, connect, of_text, watched
 from dprl._core.disk import prefix_in, said_if_short
 from dprl._core.labels import Labels, Words, few_as_tuple
 from dprl._core.words import option, worded
@@ -376,27 +376,10 @@ class Fetch:
         """Count the rows of `raw`; whoever makes it must call this before a column is fetched."""
         self.rows = int(self.one_row("SELECT count(*) FROM raw")[0])
 
-    @contextlib.contextmanager
-    def _watched(self) -> Iterator[None]:
+    def _watched(self) -> contextlib.AbstractContextManager[None]:
         """Report how much of the query inside is done."""
         progress = self.progress
-        if progress is None:
-            yield
-            return
-        done = threading.Event()
-
-        def watch() -> None:
-            while not done.wait(0.2):
-                progress("reading", max(0.0, self.con.query_progress()) / 100)
-
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            done.set()
-            watcher.join()
-        progress("reading", 1.0)
+        return watched(self.con, progress and functools.partial(progress, "reading"))
 
     def on_disk(self) -> list[tuple[int, int, int]]:
         """What tells whether a file was changed: which file it is, its size and its time."""

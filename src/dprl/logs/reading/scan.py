@@ -14,7 +14,6 @@ import operator
 import os
 import shutil
 import tempfile
-import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.database import of_float
+from dprl._core.database import of_float, watched
 from dprl._core.disk import available_memory, prefix_in, said_if_short
 from dprl._core.words import either, worded
 from dprl.errors import LogError, ParameterError
@@ -666,25 +665,11 @@ class Making:
         self.n = int(self.run("SELECT count(*) FROM store.sorted").fetchone()[0])
         return n_groups
 
-    @contextlib.contextmanager
-    def watched(self, stage: str) -> Iterator[None]:
+    def watched(self, stage: str) -> contextlib.AbstractContextManager[None]:
         """Tell how far the query inside is, a few times a second."""
         self.tell(stage, 0.0)
-        done = threading.Event()
-
-        def watch() -> None:
-            while not done.wait(0.3):
-                self.tell(stage, max(0.0, self.table.files.con.query_progress()) / 100)
-
-        watcher = threading.Thread(target=watch, daemon=True)
-        if self.progress is not None:
-            watcher.start()
-        try:
-            yield
-        finally:
-            done.set()
-            if self.progress is not None:
-                watcher.join()
+        tell = functools.partial(self.tell, stage) if self.progress is not None else None
+        return watched(self.table.files.con, tell)
 
     def sorted_chunks(self, name: str = "sorted") -> Queries:
         """Queries that read a sorted table piece by piece."""

@@ -91,3 +91,31 @@ def test_balance_is_the_same_in_evaluate_and_in_a_report(policy, recorded):
         judged = dprl.evaluate(policy, log, draws=20, values=False, seed=seed).balance
         assert described.rows == judged.rows
     assert (abs(judged.rows[0].after) < 0.15) == recorded
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_balance_over_features_is_about_all_changes_and_not_the_regions_alone(recorded):
+    """Regions leave changes out, and hold steps at which something else is said."""
+    rows = []
+    for seed, n in ((1, 1_200), (2, 800)):
+        rng = np.random.default_rng(seed)
+        x, w = rng.normal(size=(2, n))
+        p = 1 / (1 + np.exp(-(0.8 * x + 0.5 * w)))
+        drug = rng.random(n) < p
+        rows.append(pd.DataFrame({
+            "episode": np.arange(n) + 10_000 * seed, "x": x, "z": rng.normal(size=n), "w": w,
+            "action": np.where(drug, "drug", "wait"), "p": np.where(drug, p, 1 - p),
+            "reward": 0.5 * drug * np.sign(x) + 0.3 * w + rng.normal(size=n),
+        }))  # fmt: skip
+    named = {**NAMES, "state": ["x", "z"], "also": ["w"]}
+    train = dprl.from_frame(rows[0], **named)
+    policy = dprl.DPRLContinuous(n_min=25, radius=1.0, gamma=1.0).fit(train)
+    log = dprl.from_frame(rows[1], **named, **({"propensity": "p"} if recorded else {}))
+    described = describe_changes(policy, log)
+    judged = dprl.evaluate(policy, log, draws=20, values=False).balance
+    assert described.scattered
+    assert described.balance.rows == judged.rows
+    assert (described.balance.took, described.balance.others) == (judged.took, judged.others)
+    impure = [one for one in described.changes if one.purity < 1]
+    assert impure
+    assert all(described.compared[one.key].clear == 1.0 for one in impure)  # all have a chance

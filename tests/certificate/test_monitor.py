@@ -372,6 +372,33 @@ def test_a_group_counts_once_whether_its_label_is_text_or_a_number(policy, tmp_p
         older.add(again)
 
 
+def test_other_labels_do_not_make_other_groups(tmp_path):
+    """What happened tells that episodes come again; chance does not look like it."""
+    care = dprl.envs.care_pathway()
+    policy = dprl.gate(LEARNER, care.sample(4_000, seed=0), value_range=(0, 1))
+
+    def named(seed, name, n=150):
+        log = care.sample(n, seed=seed)
+        labels = tuple(f"{name}{e}" for e in log.episodes)
+        return replace(log, episodes=labels, groups=labels)
+
+    monitor = dprl.Monitor(policy, tmp_path / "m")
+    copy = dprl.Monitor(policy)
+    copy.record.head = monitor.record.head
+    for week in range(6):
+        monitor.add(named(10 + week, f"{week}-"))
+    for again in (named(13, "x"), named(13, "y", 600).take(np.arange(100))):
+        with pytest.raises(dprl.LogError, match=r"in the same way, under other labels"):
+            monitor.add(again)
+    assert monitor.groups == 6 * 150
+    copy.add(named(13, "z"))
+    with pytest.raises(dprl.LogError, match=r"in the same way, under other labels"):
+        monitor.merge(copy)
+    for entry in monitor.record.additions:
+        del entry["beginnings"]  # as in files from before
+    assert monitor.merge(copy).groups == 7 * 150
+
+
 def test_a_line_that_was_not_finished_is_left_out(policy, tmp_path):
     path = tmp_path / "m"
     monitor = dprl.Monitor(policy, path)

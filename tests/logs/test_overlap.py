@@ -13,6 +13,7 @@ import dprl
 from dprl.errors import PolicyError
 from dprl.logs.log import label_key
 from dprl.logs.overlap import _every, seen, shared, shares, sketch
+from dprl.logs.source import parts_of
 
 
 def noise(names, *, seed=0, states=3, group=None, digits=6):
@@ -267,6 +268,12 @@ def test_a_rare_label_stops_nothing(tmp_path, run, odd):
     assert seen(policy.provenance, dprl.read(tmp_path / "train.csv", **NAMES))
     policy.save(tmp_path / "p.dprl")
     assert run("gate", "p.dprl", "test.csv", "--mode", "policy", "--grade", "large-sample")[0] == 0
+    assert run("gate", "p.dprl", "test.csv", "--lowest", "0", "--highest", "1")[0] == 0
+    told = [str(a) for a in dprl.gate(text, alike, grade="large-sample").act(["1", "2", "3"])]
+    assert "3" in told
+    for log in (test, parts_of(test, 200)):
+        gated = dprl.gate(policy, log, grade="large-sample")
+        assert [str(a) for a in gated.act(list(gated.states[:3]))] == told
     assert run("sensitivity", "p.dprl", "test.csv")[0] == 0
     assert run("report", "p.dprl", "test.csv", "--out", "r.html")[0] == 0
     if odd == "train":  # a policy of text acts on numbers

@@ -417,7 +417,9 @@ def _encoded(proposal: Any, log: Any) -> Any:
         return with_indicators(log)
     if hasattr(proposal, "fit") and not isinstance(proposal, Rules):
         return labelled(log)
-    return like_policy(proposal, log)
+    # Of rules the labels are the policy's; what is made of states and cells has those of the log.
+    of_rules = getattr(proposal, "changes_by", "") == "rule"
+    return like_policy(proposal, log, mixed=of_rules)
 
 
 def differences_where_it_speaks(policy: Any, log: Log) -> Balance | None:

@@ -40,6 +40,7 @@ from dprl.errors import LogError, ParameterError, PolicyError
 from dprl.evidence.propensity import RecordedPropensity
 from dprl.logs.log import Label, Log, check_log, label_key
 from dprl.logs.outcome import Outcome
+from dprl.logs.overlap import TOO_MUCH, beginnings_of, in_both
 from dprl.logs.reading.tables import write_rows
 from dprl.logs.returns import first_visits
 from dprl.policies.held_out import HeldOut
@@ -53,9 +54,9 @@ from dprl.policies.table import TablePolicy
 # that was not written to the end (a full disk, a power cut) is recognised and left out.
 #
 # Marks are keyed hashes of the group's label, so that a group that comes again is not counted
-# twice. The key is in the file: who has it can test whether a known label is in it. It holds no
-# labels, no times of patients and no rewards, but counts of small groups: keep it as private as the
-# policy.
+# twice; keyed hashes of how episodes began tell that they come again under other labels. The key is
+# in the file: who has it can test whether a known label or story is in it. It holds no labels, no
+# times of patients and no rewards, but counts of small groups: keep it as private as the policy.
 
 FORMAT = "dprl monitor 1"
 
@@ -760,7 +761,8 @@ class Monitor:
             How the claims stand with them.
 
         Raises:
-            LogError: States are not labels, no group is new, or a return is outside the range.
+            LogError: States are not labels, no group is new, a return is outside the range, or
+                episodes that were added before come again under other labels.
             PolicyError: The log is one that the policy was made from.
 
         Example:
@@ -807,8 +809,9 @@ class Monitor:
             "left_out": int((~new).sum()), "steps": treated.n_steps, "strange": strange,
             "visits": {name: getattr(visits, name)[fine].tolist() for name in COLUMNS},
             "first": _sparse(self._first(treated)), "chosen": chosen.tolist(),
-            **self._chances(treated),
+            **self._chances(treated), "beginnings": beginnings_of(held.log, head["salt"]),
         }  # fmt: skip
+        _refuse_copies([entry], self.record.additions)
         looked = self._look([*self.record.additions, entry])
         entry["look"] = looked.to_dict()
         self.record.add(entry)
@@ -843,6 +846,7 @@ class Monitor:
         Raises:
             PolicyError: They are of different policies or did not begin from one file, or a group
                 is in both.
+            LogError: Episodes of one come again under other labels in the other.
 
         Example:
             >>> import dprl
@@ -863,6 +867,8 @@ class Monitor:
             raise PolicyError(
                 f"{len(both):,} groups are in both monitors.", do="Each group may count once."
             )
+        if other is not self:
+            _refuse_copies(other.record.additions, self.record.additions)
         merged = Monitor(self.policy, delta=self.delta)
         merged.record = Record(None, self.record.head)
         for entry in together(self.record, other.record):
@@ -1093,6 +1099,24 @@ class Monitor:
             few = recent.sum(axis=1) < RECENT
             recent[few] += newer.reshape(S, A)[few]
         return recent
+
+
+def _refuse_copies(new: Sequence[dict[str, Any]], before: Sequence[dict[str, Any]]) -> None:
+    """Refuse additions in which episodes of earlier ones come again, under other labels."""
+    pairs = [
+        (one, other)
+        for one in new
+        for other in before
+        if "beginnings" in one and "beginnings" in other
+    ]  # older files have none
+    for one, other in pairs:
+        share = in_both(other["beginnings"], one["beginnings"], len(pairs))
+        if share > TOO_MUCH:
+            raise LogError(
+                f"about {100 * share:.0f} % of a sample of episodes happened in the same way, "
+                f"under other labels, in what was added on {other['when']}.",
+                do="Nothing was changed. Each group may count once.",
+            )
 
 
 def _sparse(counts: Ints) -> dict[str, list[int]]:

@@ -101,7 +101,7 @@ from dprl.logs.source import (
 )
 from dprl.planning.markov import markov_check
 from dprl.policies.base import provenance_of
-from dprl.policies.familiar import check_familiar
+from dprl.policies.familiar import called, check_familiar
 from dprl.policies.held_out import rows_together
 from dprl.policies.protocol import Avoid, Policy
 from dprl.policies.table import TablePolicy
@@ -544,9 +544,11 @@ def same_pairs(policy: Policy, facts: LogFacts, evidence: Evidence | None = None
     With `evidence` of practice: what a policy of any kind suggests instead, one action per state,
     the one whose probability it raises most. Where it defers, or raises none, it suggests nothing.
     """
+    states = called(facts.states, policy.space.states)
+    actions = called(facts.actions, policy.actions)
     both = {
-        "states": (policy.space.states or facts.states, facts.states),
-        "actions": (policy.actions, facts.actions),
+        "states": (policy.space.states or states, states),
+        "actions": (policy.actions, actions),
     }
     for name, (ours, theirs) in both.items():
         if set(ours).isdisjoint(theirs):
@@ -556,10 +558,10 @@ def same_pairs(policy: Policy, facts: LogFacts, evidence: Evidence | None = None
                 "Read the log as the training log was read.",
             )
     column = {label: i for i, label in enumerate(policy.actions)}
-    shared = [j for j, label in enumerate(facts.actions) if label in column]
+    shared = [j for j, label in enumerate(actions) if label in column]
     result = np.zeros((facts.n_states, facts.n_actions), bool)
-    own = [column[facts.actions[j]] for j in shared]
-    here = policy.at(facts.states)
+    own = [column[actions[j]] for j in shared]
+    here = policy.at(states)
     if evidence is None:
         result[:, shared] = here.allowed[:, own]
         return result

@@ -311,8 +311,11 @@ def weighed(
     chance: Floats,
     changed: Bools,
     recorded: Bools,
+    together: Sequence[Compared] | None = None,
 ) -> Balance | None:
     """Those who took the suggestions beside the others, weighed as in the estimates.
+
+    `changes` are compared one by one, and all `together` (default: the same).
 
     Where the chance of what was done is on record (`recorded`, (N,)) at all steps that
     change, it makes the weights here as it does in the estimates. On part of them it cannot: among
@@ -321,11 +324,11 @@ def weighed(
     """
     chance = np.where(changed, chance, 0.0)
     if not (recorded.any() and recorded[changed].all()):
-        return balance(log, changes, chance)
+        return balance(log, changes, chance, together=together)
     done: Floats = np.asarray(log.propensity)
     took = log.action == suggested
     if log.n_actions == 2:
         chance = np.where(took, done, 1 - done)
     else:
         chance = np.where(took, done, np.minimum(chance, 1 - done))
-    return balance(log, changes, chance, done)
+    return balance(log, changes, chance, done, together)

@@ -22,7 +22,7 @@ bound at 5 %. Columns that were recorded after the decision may differ because o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -341,11 +341,27 @@ class Compared:
         words: Where and what, in words.
         rows: int64, the steps of the log at which the policy makes the change, in order.
         action: Code of the suggested action in the log; -1 where the log does not know it.
+        chance: float64, that of this action at these rows, where the policy need not name it at all
+            of them. Default None: as for all changes together.
     """
 
     words: str
     rows: Ints
     action: int
+    chance: Floats | None = None
+
+    def side(self, side: _Side, chance: Floats | None, done: Floats | None) -> _Side:
+        """The first decisions in it, `side`, with their chances."""
+        if done is not None and np.isnan(done[side.rows]).any():
+            done = None  # outside of what is compared together, it need not be on record
+        if self.chance is None or chance is None:
+            return side.with_chance(chance, done)
+        return replace(side.with_chance(None, done), p=self.at(side.rows))
+
+    def at(self, rows: Ints) -> Floats:
+        """float64, its own chances at some of its rows."""
+        assert self.chance is not None
+        return np.asarray(self.chance[np.searchsorted(self.rows, rows)])
 
 
 def changes_in(log: Log, rows: Ints, suggested: Ints, actions: Sequence[Label]) -> list[Compared]:
@@ -384,6 +400,7 @@ def balance(
     changes: Sequence[Compared],
     chance: Floats | None = None,
     done: Floats | None = None,
+    together: Sequence[Compared] | None = None,
 ) -> Balance | None:
     """Compare those who took the suggestions with the others, over all columns in `log.also`.
 
@@ -395,6 +412,8 @@ def balance(
         done: float64 (N,), the chance of what was done at each step, where it is on record (only
             the steps of the changes are read): the weights then are one over it, and `chance`
             tells of the overlap alone. Default None: `chance`, and 1 - `chance` of the others.
+        together: What is compared all together, where `changes` are not all of it. Default None:
+            `changes`.
 
     Returns:
         The differences, worst first; None where the log has no further columns and left none out.
@@ -417,12 +436,13 @@ def balance(
     group = np.repeat(log.group, log.lengths)
     step = _steps(log)
     sides = [_Side.of(log, group, one.rows, np.full(len(one.rows), one.action)) for one in changes]
-    whole = _together(log, group, changes, sides, chance).with_chance(None, done)
+    every = changes if together is None else together
+    whole = _together(log, group, every, chance).with_chance(None, done)
     rows, copies = _differences(also, step, ALL, whole)
     order = sorted(range(len(changes)), key=lambda i: (-len(sides[i].rows), i))
     singles = []
     for i in order[:MOST_CHANGES]:
-        one = sides[i].with_chance(chance, done)
+        one = changes[i].side(sides[i], chance, done)
         ours: tuple[Difference, ...] = ()
         if min(one.counts) >= SIDE:
             ours, others = _differences(also, step, changes[i].words, one)
@@ -500,7 +520,6 @@ def _together(
     log: Log,
     group: NDArray[Any],
     changes: Sequence[Compared],
-    sides: Sequence[_Side],
     chance: Floats | None,
 ) -> _Side:
     """The first changed decision of every group, all changes together."""

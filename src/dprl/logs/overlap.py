@@ -67,6 +67,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import bdtrc
 
 from dprl._core.labels import many_labels
 from dprl._core.words import say, word
@@ -92,6 +93,8 @@ AT_MOST = 512, 5_000
 """Beginnings of episodes that are kept at most, and groups that have a bit."""
 MOST = 0.75
 """The least share of episodes that counts where their beginnings are of few kinds."""
+ONCE_IN = 3e-5
+"""How often chance alone may show episodes in common, of all pairs of logs that are looked at."""
 
 
 @dataclass(frozen=True)
@@ -363,18 +366,56 @@ def _same_names(names: Mapping[str, Any], key: str, log: Log) -> float:
 
 
 def _same_episodes(episodes: Mapping[str, Any], key: str, chunk: Chunk) -> float:
-    """The share of episodes that are in both logs by what happened; 0 unless chance cannot do it.
+    """The share of episodes in both logs by what happened; 0 unless chance cannot do it."""
+    own, every = EpisodesOf(key), int(episodes["every"])
+    now = own.marked(_some(every, own.all_of(chunk)))
+    return _alike_episodes(episodes["kept"], now, int(episodes["of"]), chunk.log.n_episodes, every)
+
+
+def beginnings_of(log: Log, key: str) -> dict[str, Any]:
+    """How the episodes of a log begin, so that two logs can be compared later, with one `key`.
+
+    Unlike those of a policy, which ones are kept is decided by their marks alone.
+    """
+    own = EpisodesOf(key)
+    kept, every = own.marked(own.all_of(Chunk(log))), 1
+    while len(kept) > AT_MOST[0]:
+        every *= 2
+        kept = _some_marks(every, kept)
+    return {"of": log.n_episodes, "every": every, "kept": dict(sorted(kept.items()))}
+
+
+def in_both(one: Mapping[str, Any], other: Mapping[str, Any], among: int) -> float:
+    """The share of episodes that two logs have in common, by `beginnings_of` with one key.
+
+    `among` is the number of such pairs of logs that are looked at: chance has as many chances.
+    """
+    every = max(int(one["every"]), int(other["every"]))
+    before, now = (_some_marks(every, sample["kept"]) for sample in (one, other))
+    return _alike_episodes(before, now, int(one["of"]), int(other["of"]), every, among)
+
+
+def _some_marks(every: int, kept: Mapping[str, int]) -> dict[str, int]:
+    return {mark: n for mark, n in kept.items() if int(mark, 16) % every == 0}
+
+
+def _alike_episodes(
+    before: Mapping[str, int], now: Mapping[str, int], n: int, m: int, every: int, among: int = 1
+) -> float:
+    """The share of n and m episodes that are in both logs, by how often beginnings occur in each.
 
     Of beginnings that occur twice in both logs together, d in all, so many as `apart` have one
     occurrence in each; chance would do that with probability q.
     """
-    before, n, m = episodes["kept"], int(episodes["of"]), chunk.log.n_episodes
-    own = EpisodesOf(key)
-    now = own.marked(_some(int(episodes["every"]), own.all_of(chunk)))
-    b, w = (np.array([log.get(mark, 0) for mark in before | now]) for log in (before, now))
+    if not before and not now:
+        return 0.0
+    marks = {**before, **now}
+    b, w = (np.array([log.get(mark, 0) for mark in marks]) for log in (before, now))
     N, p = b + w, n / (n + m)
     d, apart, q = int((N == 2).sum()), int((b * w == 1).sum()), 2 * n * m / ((n + m) * (n + m - 1))
-    if apart > q * d + 4 * np.sqrt(max(d * q * (1 - q), 1.0)):
+    sigma = np.sqrt(16 + 2 * np.log(among))
+    by_luck = among > 1 and bdtrc(apart - 1, d, q) * among > ONCE_IN
+    if apart > q * d + sigma * np.sqrt(max(d * q * (1 - q), 1.0)) and not by_luck:
         once = min(int((counts == 1).sum()) for counts in (b, w))
         return float(min(1.0, (apart - q * d) / (1 - q) / once))
     off, spread, pairs = b - N * p, p * (1 - p), float((N * (N - 1.0)).sum())
@@ -383,9 +424,9 @@ def _same_episodes(episodes: Mapping[str, Any], key: str, chunk: Chunk) -> float
     share = float(min(1.0, copies / max(1, min(b.sum(), w.sum()))))
     # Equal in every count: of logs drawn apart about one in ∏ √(2π N p (1 - p)), one kind left out.
     by_chance = -0.5 * float(np.log(2 * np.pi * np.sort(N)[:-1] * spread).sum())
-    if int(episodes["every"]) == 1 and n == m and not off.any() and by_chance < np.log(1e-6):
+    if every == 1 and n == m and not off.any() and by_chance < np.log(1e-6):
         return 1.0
-    return share if copies > 4 * error and share > MOST else 0.0
+    return share if copies > sigma * error and share > MOST else 0.0
 
 
 def seen(origin: Mapping[str, Any], log: Log) -> str:

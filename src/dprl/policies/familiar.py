@@ -35,26 +35,35 @@ TOO_FEW, FEW = 0.1, 0.5
 Known: TypeAlias = tuple[int, int, int, int]
 
 
-def like_policy(policy: Any, log: Log) -> Log:
+def like_policy(policy: Any, log: Log, *, mixed: bool = True) -> Log:
     """The log with its states as the policy takes them, and labels as the policy calls them.
 
     A rare label ("4x" among 1, 2, 3) makes the labels of one file text, and those of the next are
     numbers: labels that are one number are one label (`label_key`).
+
+    Args:
+        policy: The policy.
+        log: The log.
+        mixed: Whether labels may then be text and numbers side by side, which no policy that is
+            made of the log could have; else they stay as they are. Default True.
     """
     check_same_direction(policy, log)
     log = encoded_like(log, getattr(policy, "provenance", {}).get("columns", {}))
     own = getattr(getattr(policy, "space", None), "states", ()) if log.state is not None else ()
     labels = {
-        "actions": _called(log.actions, getattr(policy, "actions", ())),
-        "states": _called(log.states, own),
+        "actions": called(log.actions, getattr(policy, "actions", ())),
+        "states": called(log.states, own),
     }
     changed: dict[str, Any] = {
-        name: new for name, new in labels.items() if new is not getattr(log, name)
+        name: new
+        for name, new in labels.items()
+        if new is not getattr(log, name)
+        and (mixed or len({isinstance(label, str) for label in new}) == 1)
     }
     return replace(log, **changed) if changed else log
 
 
-def _called(labels: tuple[Label, ...], own: Sequence[Label]) -> tuple[Label, ...]:
+def called(labels: tuple[Label, ...], own: Sequence[Label]) -> tuple[Label, ...]:
     """Labels as they are called in `own`, where one there is the same number; each stays one."""
     have = set(own)
     if have.issuperset(labels):
@@ -62,8 +71,8 @@ def _called(labels: tuple[Label, ...], own: Sequence[Label]) -> tuple[Label, ...
     known = {label_key(label): label for label in own}
     if len(known) < len(have):
         return labels
-    called = tuple(x if x in have else known.get(label_key(x), x) for x in labels)
-    return called if called != labels and len(set(called)) == len(called) else labels
+    new = tuple(x if x in have else known.get(label_key(x), x) for x in labels)
+    return new if new != labels and len(set(new)) == len(new) else labels
 
 
 def check_familiar(policy: Any, log: Log | Source) -> tuple[str, ...]:
@@ -139,7 +148,8 @@ class _KnownSteps:
 
 
 def _labels(policy: Any, log: Log | Source) -> tuple[str, ...]:
-    states, theirs = policy.space.states, log.facts.states
+    states = policy.space.states
+    theirs = called(log.facts.states, states)
     if not states or not theirs or isinstance(states[0], str) != isinstance(theirs[0], str):
         return ()  # labels of another type are refused by name, wherever they are looked up
     inside = np.array([state in policy.space for state in theirs])

@@ -103,12 +103,17 @@ def own_reading(policy: Any) -> dict[str, Any]:
     return {k: columns[k] for k in kept if columns.get(k)}
 
 
-def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -> Log:
-    """A log from files that have the columns the policy was fitted on, or these where `named`."""
+def read_like(
+    policy: Any, files: list[str], progress: Progress, *, mixed: bool = True, **named: Any
+) -> Log:
+    """A log from files that have the columns the policy was fitted on, or these where `named`.
+
+    `mixed`: as for `like_policy`.
+    """
     from dprl.logs._io import read  # acting on a policy needs no reader of logs
 
     log = read(files, **reading_like(policy, files, **named), progress=progress)
-    return like_policy(policy, log)
+    return like_policy(policy, log, mixed=mixed)
 
 
 def reading_like(policy: Any, files: list[str], **named: Any) -> dict[str, Any]:

@@ -299,7 +299,7 @@ def gate(
         elif memory.in_parts(files, able=all(isinstance(options[k], str) for k in PLAIN)):
             data = open_files.enter_context(memory.scanned(files, options, tell))
         else:
-            data = read_like(fitted, files, tell, **named)
+            data = read_like(fitted, files, tell, mixed=False, **named)
         tell("certifying", 0.0)
         gated = dprl.gate(
             fitted, data, delta=delta, margin=margin, mode=mode, grade=grade,

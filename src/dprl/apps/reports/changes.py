@@ -39,7 +39,7 @@ from dprl._core.words import joined, said_by, say
 from dprl.errors import LogError
 from dprl.evaluation.divergence import weighed
 from dprl.evaluation.subgroups import Subgroups
-from dprl.evidence.balance import Balance, Compared, ComparedChange, comparable
+from dprl.evidence.balance import Balance, Compared, ComparedChange, changes_in, comparable
 from dprl.evidence.decision_points import TOLERANCE
 from dprl.evidence.propensity import EQUAL
 from dprl.logs.called import Called
@@ -367,18 +367,23 @@ def compare(
     if not comparable(log):
         return None
     code = {label: i for i, label in enumerate(log.actions)}
-    compared = [
-        Compared(
-            f"{change.situation}: {change.suggested}",
-            at,
-            code.get(change.suggested if change.avoid is None else change.avoid, -1),
-        )
-        for change, at in zip(changes, rows, strict=True)
-    ]
     table, row = held.behavior.table, held.behavior.row[held.rows]
+    compared = []
+    for change, at in zip(changes, rows, strict=True):
+        a = code.get(change.suggested if change.avoid is None else change.avoid, -1)
+        own = None
+        if (
+            getattr(held.policy, "changes_by", "") == "region"
+        ):  # which holds steps at which it says something else
+            own = table[row[at], a] if a >= 0 else np.zeros(len(at))
+        compared.append(Compared(f"{change.situation}: {change.suggested}", at, a, own))
     chance = np.where(suggested >= 0, table[row, suggested], 0.0)
     recorded = np.zeros(log.n_steps, bool) if log.propensity is None else ~np.isnan(log.propensity)
-    return weighed(log, compared, suggested, chance, changed, recorded)
+    # Regions need not hold all of it; what is compared together does.
+    every = changes_in(
+        log, np.flatnonzero(changed), held.acts.suggested[held.acts.row], held.acts.actions
+    )
+    return weighed(log, compared, suggested, chance, changed, recorded, every)
 
 
 def shown_at(log: Log, row: int) -> tuple[tuple[str, float | str], ...]:

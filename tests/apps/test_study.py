@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -145,10 +146,49 @@ def test_one_arm_of_a_trial_is_judged_by_all_patients(tmp_path, labels):
     assert rows["value"][names.index(("arm", "drug", "low"))] == result.effects.rows[0]["low"]
 
 
+ARMS = {
+    2.83: ("drug instead of placebo, for everyone: the return higher by", "drug statt placebo, für"),
+    0.5: ("No arm is surely better than placebo.", "Kein Arm ist sicher besser als placebo."),
+    -3.0: ("Not drug, for everyone: the return lower by", "Nicht drug, für alle: Return niedriger"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("z", "lang"), [(2.83, "en"), (2.83, "de"), (0.5, "de"), (-3.0, "en")])
+def test_the_page_of_a_trial_tells_the_arms_and_nothing_else(tmp_path, z, lang):
+    """One number for one thing: that of all patients, against the reference of the heading."""
+    result = dprl.study(trial(z=z, labels=True), tmp_path / "s", draws=50, lang=lang)
+    page = (tmp_path / "s" / REPORT).read_text(encoding="utf-8")
+    title = re.findall("<h1>(.*?)</h1>", page)[0]
+    assert title.startswith(ARMS[z][lang == "de"])
+    assert result.answer()[0].startswith(ARMS[z][0])
+    assert page.count(title) == 2  # the heading, and the name of the page
+    assert page.count("<svg") == 1
+    for word in ("held-out", "flatter", "usual practice", "luck", "zurückgehalten",
+                 "übliche"):  # fmt: skip
+        assert word not in re.sub("<style>.*?</style>|<head>.*?</head>", "", page, flags=re.S)
+    row = result.effects.rows[0]
+    assert {"en": f"{row['difference']:+.2f}", "de": f"{row['difference']:+.2f}".replace(".", ",")}[
+        lang
+    ].replace("-", "−") in page
+    assert all(str(row["groups"]) in page for row in result.effects.rows)
+
+
+def test_a_heading_says_where_those_who_judge_do_not_agree(pathway):
+    name = pathway.evaluation.headline
+    for low, high, said in ((-1.0, 1.0, "Not confirmed: When"), (-2.0, -1.0, "Contradicted, not")):
+        row = {**pathway.evaluation[name], "difference_low": low, "difference_high": high}
+        row["difference"] = (low + high) / 2
+        judged = dataclasses.replace(
+            pathway.evaluation, rows={**pathway.evaluation.rows, name: row}
+        )
+        assert dataclasses.replace(pathway, evaluation=judged).finding.startswith(said)
+    assert pathway.finding.startswith("When")
+
+
 def test_a_trial_in_which_nothing_works_changes_nothing():
     result = dprl.study(trial(z=0.5), draws=50)
     assert result.verdict == "nothing"
-    assert result.answer()[0].startswith("Nothing to change is sure")
+    assert result.answer()[0] == "No arm is surely better than placebo."
     assert "- drug: the return +" in str(result)  # what it brought all the same, with its interval
 
 
@@ -175,7 +215,7 @@ def test_everyone_wins_unless_a_split_earns_its_place(monkeypatch):
 def test_where_nothing_helps_usual_practice_stays(n):
     result = dprl.study(ward(n, effect=0.0), draws=50)
     assert result.verdict == "nothing"
-    assert result.answer()[0].startswith("Nothing to change is sure")
+    assert result.answer()[0] == "No arm is surely better than usual practice."
     assert result.evaluation is None
     assert not len(result.table())
 
@@ -349,8 +389,8 @@ def test_what_changes_with_the_division_is_not_advised(pathway):
     ("facts", "why"),
     [
         ({"refuted": True}, "the record refutes the model of practice"),
-        ({"unsupported": 0.07}, "in 7% of episodes it leads to what nobody did there"),
-        ({"ess_differs": 12.0}, "fewer than 30 followed it (effective sample)"),
+        ({"unsupported": 0.07}, "in 7 % of episodes it leads to what nobody did there"),
+        ({"reached": 0, "groups": 12}, "fewer than 30 followed it (effective sample)"),
     ],
 )
 def test_it_is_said_why_there_is_no_interval(pathway, facts, why):

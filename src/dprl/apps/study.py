@@ -23,10 +23,11 @@ The answer is at most eight lines. Everything behind it is on the page and in th
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -34,15 +35,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import numpy as np
 
 from dprl._core.checks import Cut, check_delta, check_gamma, check_number, check_seed
+from dprl._core.html.catalogue import speak
 from dprl._core.table import Result, Table, many, to_json_value
-from dprl._core.words import said_by
+from dprl._core.words import option, said_by, say, sentences, worded
 from dprl.apps.reports.changes import as_called, describe_changes
-from dprl.apps.reports.finding import NOTHING, places_of, title_of
+from dprl.apps.reports.finding import agreement, places_of, title_of, verdict_of
 from dprl.errors import DprlError, LogError, ParameterError, PolicyError
 from dprl.evaluation._effects import against_everyone, effects, for_everyone
 from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._parts import by_part, by_part_for_everyone, parts_of, told_parts
-from dprl.evaluation.result import BLIND, ENOUGH, judged_by
 from dprl.logs.design import all_chances
 from dprl.logs.log import Log, check_log
 from dprl.policies.base import only
@@ -114,17 +115,18 @@ class Study(Result):
             >>> dprl.study(dprl.envs.care_pathway().sample(100, seed=0)).finding
             'Nothing to change is sure: usual practice stays, in every situation.'
         """
-        if self.described is not None:
-            return title_of(as_called(self.described))
-        arms = () if self.effects is None else self.effects.rows
-        against = any(row["verdict"] == "worse" for row in arms)
-        tells = self.effects is not None and (self._everyone or against)
-        return self.effects.finding() if tells and self.effects is not None else NOTHING
+        described = None if self.described is None else as_called(self.described)
+        return title_of(described, self.evaluation, self._arms)
+
+    @property
+    def _arms(self) -> Effects | None:
+        """The arms of a trial, where they alone are what came of it."""
+        return _alone(self.effects, self.facts["acts"]) if self.evaluation is None else None
 
     @property
     def _everyone(self) -> bool:
         """Whether one arm for everyone is what came of a trial."""
-        return self.evaluation is None and self.effects is not None and self.facts["acts"]
+        return self._arms is not None and self.facts["acts"]
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -178,20 +180,8 @@ class Study(Result):
         """
         if self.evaluation is None:
             return "everyone" if self._everyone else "nothing"
-        return {"better": "agrees", "worse": "contradicts"}.get(self._judged()[0], "not confirmed")
-
-    def _judged(self) -> tuple[str, str]:
-        """What the whole policy brings on the judging part: its verdict, and words."""
-        assert self.evaluation is not None
-        row = self.evaluation.rows[self.evaluation.headline]
-        ends = (row[f"difference{end}"] for end in ("", "_low", "_high"))
-        return self.evaluation.outcome.apart(*ends)
-
-    def _gain(self) -> str:
-        """What it brings, in words; where they tell no interval, why there is none."""
-        assert self.evaluation is not None
-        verdict, words = self._judged()
-        return f"{words}{_why_bare(self.evaluation.facts)}" if verdict == "unknown" else words
+        said = {"better": "agrees", "worse": "contradicts"}
+        return said.get(agreement(self.evaluation), "not confirmed")
 
     def answer(self) -> list[str]:
         """The answer in at most eight lines, the finding first.
@@ -209,17 +199,23 @@ class Study(Result):
         if self.effects is not None:
             lines += self._trial()
         elif self.evaluation is not None:
-            lines.append(f"{_agreement(self.verdict, self.evaluation, f)}: {self._gain()}.")
+            lines.append(self._judged())
             lines += self._told(LINES)
             if self.sensitivity is not None:
                 lines.append(_hidden(self.sensitivity))
             elif self.evaluation.facts["recorded"] == 1:
                 lines.append("Actions were given by lot with known chances: nobody's choice.")
-        if f["learner"] == MAIN:
-            lines.append(f"{f['claim']}; what is claimed may be false "
-                         f"with probability {f['level']:g}.")  # fmt: skip
+        if f["learner"] == MAIN and not f["acts"]:
+            lines.append(BY_LOT)
+        elif f["learner"] == MAIN:
+            lines.append(f"What is suggested is no better with a chance of at most "
+                         f"{100 * f['level']:g} %: {f['claim']}.")  # fmt: skip
         else:
             lines.append(self._learned())
+        if not f["better"]:
+            lines[-1] += " Larger is assumed to be better."
+        if f["single"] and self.evaluation is None and self.effects is None:
+            lines.append(LOT)
         lines += told_parts(f["parts"])
         if self.folder is not None:
             lines.append(f"Written to {self.folder}: {REPORT}, {POLICY}, {ROWS}.")
@@ -236,12 +232,19 @@ class Study(Result):
             f"{100 * (1 - self.effects.delta):g} %."
         ]
         if self.evaluation is not None:
-            lines.append(f"{_agreement(self.verdict, self.evaluation, f)}: {self._gain()}.")
+            lines.append(self._judged())
             lines += self._told(LINES - 1)
         else:
-            told = [row for row in arms if row["arm"] != self.effects.best or not self._everyone]
+            named = self._arms.named if self._arms is not None else None
+            told = [row for row in arms if row["arm"] != named]  # the finding tells it
             lines += self.effects.told(told, LINES)
         return [*lines, f["subgroups"]]
+
+    def _judged(self) -> str:
+        """What those who judge say of the whole."""
+        assert self.described is not None
+        said = str(verdict_of(self.evaluation, as_called(self.described)))
+        return said[:1].upper() + said[1:]
 
     def _told(self, most: int) -> list[str]:
         """What the judging part says of the first claims, a line each."""
@@ -254,9 +257,11 @@ class Study(Result):
     def _learned(self) -> str:
         """Who learned from how many, and what that is worth."""
         f = self.facts
+        of = f"{f['learned']:,} of {f['learned'] + f['judged']:,} {f['counted']}"
+        if self.evaluation is None:
+            return f"{f['learner']} ({f['why']}) looked at {of} (γ = {f['gamma']:g})."
         return (
-            f"{f['learner']} ({f['why']}) learned from {f['learned']:,} of "
-            f"{f['learned'] + f['judged']:,} {f['counted']} (γ = {f['gamma']:g}); its claim may be "
+            f"{f['learner']} ({f['why']}) learned from {of} (γ = {f['gamma']:g}); its claim may be "
             f"false with probability {f['level']:g}.{self._again()}"
         )
 
@@ -398,29 +403,6 @@ class Study(Result):
         return [*self.answer(), *self._warned()][:8]
 
 
-def _agreement(verdict: Verdict, judged: Evaluation, facts: Mapping[str, Any]) -> str:
-    """What the part that judged says, in words."""
-    n, divisions = f"{facts['judged']:,}", judged.settings.get("divisions")
-    who = f"The {n} others" if divisions is None else f"The others, in {divisions} divisions,"
-    return {
-        "agrees": f"{who} agree",
-        "contradicts": f"{who} CONTRADICT it, so do not act on it",
-        "not confirmed": f"{who} do not confirm it, so do not act on it yet",
-    }[verdict]
-
-
-def _why_bare(facts: Mapping[str, Any]) -> str:
-    """Why an estimate has no interval, as the end of a sentence; '' where it is not known."""
-    if facts["refuted"]:
-        return ", because the record refutes the model of practice"
-    if facts["unsupported"] > BLIND:
-        share = f"{facts['unsupported']:.0%} of {facts['unit']}"
-        return f", because in {share} it leads to what nobody did there"
-    if judged_by(facts) < ENOUGH:
-        return f", because fewer than {ENOUGH} followed it (effective sample)"
-    return ""
-
-
 def _hidden(doubt: Sensitivity) -> str:
     """How strong an unrecorded cause must be for the gain to be none, beside a recorded one."""
     star = doubt.gamma_star
@@ -465,6 +447,7 @@ def study(
     seed: int = 0,
     title: str | None = None,
     date: datetime.date | None = None,
+    lang: str = "en",
     progress: Callable[[str, float], None] | None = None,
 ) -> Study:
     """The whole job: divide, learn, certify, judge, doubt, and say what came of it.
@@ -489,6 +472,7 @@ def study(
             Default 0.
         title: Heading of the page. Default None: the finding.
         date: Date printed on the page. Default None: today (UTC).
+        lang: Language of the page: "en" or "de". Default "en".
         progress: Called with the name of the stage and the share of it that is done. Default None.
 
     Returns:
@@ -510,6 +494,7 @@ def study(
     check_delta(delta)
     check_number("share", share, "(0, 1)")
     check_seed(seed)
+    speak(lang)  # what is refused is refused before anything is computed
     discount = check_gamma(_discount(log) if gamma is None else gamma)
     folder = None if out is None else _folder(Path(out))
     tell = progress or (lambda stage, share: None)
@@ -572,17 +557,22 @@ def study(
             again = _told(folder, policy) or _again(policy, log, float(share), seed)
             spread = () if again is None else again[2]
         judged, described, doubt = None, None, None
+        page = functools.partial(
+            _page, policy, out=folder, by=by, draws=draws, seed=seed, title=title, date=date,
+            lang=lang, progress=progress, effects=arms,
+            note=sentences(subgroups, *told_parts([] if parts is None else parts.to_dicts())),
+        )  # fmt: skip
         if acts and not by_all:
             judged, described, doubt = _judged(
-                policy, judge, folder, by, draws, seed, title, date, progress, spread
+                policy, judge, folder, by, draws, seed, page, progress, spread
             )
         elif folder is not None:
-            heading = title or (arms.finding() if acts and arms is not None else NOTHING)
-            everybody = log if acts else judge
-            _page(policy, everybody, folder, by, draws, seed, heading, date, progress)
+            alone = _alone(arms, acts)
+            page(judge if alone is None else log, effects=alone)
     facts = {
         "learner": name, "why": why, "level": float(delta), "claim": claim, "gamma": discount,
         "share": float(share), "n_min": n_min, "seed": seed,
+        "better": log.outcome.better, "single": log.n_steps == log.n_episodes,
         "learned": len(learn.groups), "judged": len(judge.groups), "features": features,
         "counted": "episodes" if len(log.groups) == log.n_episodes else "groups",
         "log": log.digest(), "acts": acts, "subgroups": subgroups, "policy": policy.digest(),
@@ -603,13 +593,15 @@ def study(
 
 
 MAIN = "Main effects"
-ALL_PATIENTS = (
-    "All patients judged the arms (large-sample; δ/2), subgroups were asked of the learning part "
-    "(δ/2)"
+ALL_PATIENTS = "half of it for the arms, which all judged, half for subgroups (large-sample)"
+LOT = worded(
+    "If actions were given by lot, say {design}: then all judge them, and none are kept aside.",
+    design=option("design", "randomised"),
 )
+BY_LOT = "All judged the arms; the part that learns was asked for subgroups."
 UNCLAIMED = ("steps", "groups", "groups_took", "groups_others", "share_usual")
 """What is on record of the arm for everyone where rules come first: no claim by itself."""
-NO_SUBGROUP = "No subgroup is known to differ."
+NO_SUBGROUP = say("No subgroup is known to differ.")
 
 
 def _arms(log: Log, settings: dict[str, Any], delta: float, seed: int) -> tuple[Effects, Any]:
@@ -634,7 +626,7 @@ def _split(
     if not policy.decisions.speaks.any():
         return NO_SUBGROUP, True
     if single is None:
-        return "Followed by everyone, no arm is surely better; the rules are for some.", False
+        return say("Followed by everyone, no arm is surely better; the rules are for some."), False
     found = against_everyone(policy, judge, single, gamma, cut)
     if found is None:
         return NO_SUBGROUP, True
@@ -643,8 +635,10 @@ def _split(
     more = judge.outcome.apart(judge.outcome.shown(mean), *ends)[1]
     if mean > se:
         best = arms.called.act(arms.best)
-        return f"Against {best} for everyone, on the part that judges: {more}.", False
-    return f"Different arms for subgroups add nothing that is sure: {more}.", True
+        return say(
+            "Against {arm} for everyone, on the part that judges: {gain}.", arm=best, gain=more
+        ), False
+    return say("Different arms for subgroups add nothing that is sure: {gain}.", gain=more), True
 
 
 def _discount(log: Log) -> float:
@@ -793,8 +787,8 @@ def _known(kept: Path | None, learn: Log, learner: Any) -> Any:
 
 def _judged(
     policy: Any, judge: Log, folder: Path | None, by: Any, draws: int, seed: int,
-    title: str | None, date: datetime.date | None,
-    progress: Callable[[str, float], None] | None, spread: Sequence[Sequence[float]],
+    page: Callable[..., Report], progress: Callable[[str, float], None] | None,
+    spread: Sequence[Sequence[float]],
 ) -> tuple[Evaluation | None, Described, Sensitivity | None]:  # fmt: skip
     """What the judging part says: of the whole, of each change, and of hidden causes."""
     from dprl.evaluation._sensitivity import sensitivity
@@ -807,8 +801,8 @@ def _judged(
     if folder is None:
         described = describe_changes(policy, like_policy(policy, judge), seed=seed)
     else:
-        page = _page(policy, judge, folder, by, draws, seed, title, date, progress, judged)
-        judged, described = page.evaluation, page.described
+        written = page(judge, evaluation=judged)
+        judged, described = written.evaluation, written.described
     doubt = None
     if judged is not None and judged.facts["recorded"] == 1:  # by lot: nothing is hidden
         return judged, described, doubt
@@ -820,21 +814,22 @@ def _judged(
 
 
 def _page(
-    policy: Any, judge: Log, folder: Path, by: Any, draws: int, seed: int, title: str | None,
-    date: datetime.date | None, progress: Callable[[str, float], None] | None,
-    judged: Evaluation | None = None,
-) -> Report:  # fmt: skip
+    policy: Any, judge: Log, *, out: Path | None, effects: Effects | None, **said: Any
+) -> Report:
     """The page."""
     from dprl.apps.reports._report import report
 
-    written = report(
-        policy, judge, folder / REPORT, title=title, draws=draws, seed=seed, by=by, date=date,
-        evaluation=judged, progress=progress,
-    )  # fmt: skip
-    everyone = policy.provenance.get("log") == judge.digest()  # arms of a trial, judged by all
-    if policy.decisions.speaks.any() and written.evaluation is None and not everyone:
+    assert out is not None
+    written = report(policy, judge, out / REPORT, effects=effects, **said)
+    alone = effects is not None and said.get("evaluation") is None  # arms, judged by all
+    if policy.decisions.speaks.any() and written.evaluation is None and not alone:
         raise LogError(
             f"the part that judges cannot be told from the part that learned: {written.seen}.",
             do="Name what stays together (group), and look for rows that stand twice.",
         )
     return written
+
+
+def _alone(arms: Effects | None, acts: bool) -> Effects | None:
+    """The arms, but where one that is better was refused for what is guarded."""
+    return arms if arms is not None and (acts or arms.best is None) else None

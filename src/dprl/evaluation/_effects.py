@@ -29,7 +29,7 @@ from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.checks import Cut, check_delta, check_gamma, check_seed
 from dprl._core.inference import cluster_parts, max_t
 from dprl._core.table import Result, Table, many, to_json_value
-from dprl._core.words import say, worded
+from dprl._core.words import N_, say, word, worded
 from dprl.errors import LogError
 from dprl.evidence.counts import Counts, count_source
 from dprl.learners.rules.whole import columns_of
@@ -59,7 +59,7 @@ STATES = 20
 """Labels of states are put into the regression where there are at most so many."""
 TOLD = 5
 """Arms that are told in a line each."""
-PRACTICE = "usual practice"
+PRACTICE = N_("usual practice")
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,6 +139,21 @@ class Effects(Result):
         """
         return next((row["arm"] for row in self.rows if row["verdict"] == "better"), None)
 
+    @property
+    def named(self) -> Any:
+        """The arm that the finding is about: the best, or the first that is surely worse.
+
+        Returns:
+            Its label; None where nothing is sure of any.
+
+        Example:
+            >>> import dprl
+            >>> dprl.evaluation.Effects(()).named is None
+            True
+        """
+        worse = (row["arm"] for row in self.rows if row["verdict"] == "worse")
+        return next(worse, None) if self.best is None else self.best
+
     def table(self) -> Table:
         """The arms, one row each.
 
@@ -186,16 +201,17 @@ class Effects(Result):
             >>> dprl.evaluation.Effects(()).finding()
             'No arm is surely better than usual practice.'
         """
-        if self.best is None:
-            worse = [row for row in self.rows if row["verdict"] == "worse"]
-            if worse:
-                arm = self.called.act(worse[0]["arm"])
-                return f"Not {arm}, for everyone: {self._apart(worse[0])}."
-            return f"No arm is surely better than {self.against}."
-        row = next(row for row in self.rows if row["arm"] == self.best)
-        found = say("{arm} instead of {reference}, for everyone: {gain}.", arm=self.best,
-                    reference=self.reference, gain=self._apart(row))  # fmt: skip
-        return str(self.called.said(found)) if self.called else found
+        reference = word(PRACTICE) if self.versus is None else str(self.versus)
+        found = say("No arm is surely better than {reference}.", reference=reference)
+        row = next((row for row in self.rows if row["arm"] == self.named), None)
+        if row is not None and row["verdict"] == "better":
+            found = say("{arm} instead of {reference}, for everyone: {gain}.", arm=self.named,
+                        reference=reference, gain=self._apart(row))  # fmt: skip
+        elif row is not None:
+            found = say("Not {arm}, for everyone: {gain}.", arm=self.named,
+                        gain=self._apart(row))  # fmt: skip
+        shown: str = self.called.said(found)
+        return shown
 
     def _apart(self, row: dict[str, Any]) -> str:
         ends = (np.nan if row[n] is None else row[n] for n in ("difference", "low", "high"))

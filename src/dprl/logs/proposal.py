@@ -36,7 +36,8 @@ WORDS = {
                 "sejour", "visite", "cas", "hospitalisation", "admision",
                 "episodio", "estancia", "visita", "caso", "ingreso"),
     "group": ("patient", "subject", "person", "pid", "mrn", "hospital", "site", "centre", "center",
-              "user", "customer", "family", "institution", "inst", "clinic", "facility",
+              "user", "customer", "family", "institution", "inst", "clinic", "facility", "hosp",
+              "hospnum", "hospnr", "hospid",
               "patientin", "proband", "krankenhaus", "klinik", "standort", "zentrum",
               "sujet", "personne", "hopital", "paciente", "sujeto", "persona", "centro"),
     "time": ("time", "timestamp", "datetime", "date", "day", "hour", "week", "month", "step", "t",
@@ -68,7 +69,7 @@ WORDS = {
 }  # fmt: skip
 """Role → words for it; the first is the role's own."""
 PLACES = ("hospital", "site", "centre", "center", "family", "institution", "inst", "clinic",
-          "facility", "krankenhaus", "klinik", "standort",
+          "facility", "hosp", "hospnum", "hospnr", "hospid", "krankenhaus", "klinik", "standort",
           "zentrum", "hopital", "centro")  # fmt: skip
 """Words of groups that are no single person: their rows are not one trajectory."""
 LATER = ("dth", "yrdth", "modth", "dadth", "dod", "doddate", "deathdate",
@@ -196,6 +197,46 @@ class TableFacts:
     at_end: Mapping[tuple[str, str], float] = field(default_factory=dict)
     longest: Mapping[str, int] = field(default_factory=dict)
     files: Files | None = field(default=None, repr=False, compare=False)
+
+    def later(self, columns: list[str], reward: str) -> dict[str, str]:
+        """Columns that look as if they were known only after the outcome → why.
+
+        Where the outcome has few values: in some value of the column it is the rarer of them nearly
+        always, or never where a hundred were to be expected. (The youngest may well never die, so
+        ranges of numbers are asked for the first alone.)
+        """
+        if self.files is None or reward not in {column.name for column in self.columns}:
+            return {}
+        outcome, n = np.unique(_codes(self.files, reward), return_inverse=True, return_counts=True)[
+            1:
+        ]
+        if not 1 < len(n) <= FEW_ENDS:
+            return {}
+        kinds, found = {column.name: column for column in self.columns}, {}
+        for name in columns:
+            column = kinds[name]
+            few = column.values <= FEW_VALUES
+            number = column.kind in ("number", "whole") and not few
+            values = _numbers(self.files, name) if number else _codes(self.files, name)
+            if not few and not number:
+                continue
+            if number:
+                edges = np.unique(np.nanquantile(values, np.linspace(0, 1, FEW_VALUES)[1:-1]))
+                gone = np.isnan(values)
+                values = np.where(gone, len(edges) + 1, np.searchsorted(edges, values))
+            groups = np.unique(values, return_inverse=True)[1].reshape(-1)
+            held = np.zeros((int(groups.max()) + 1, len(n)), np.int64)
+            np.add.at(held, (groups, outcome.reshape(-1)), 1)
+            size, most = held.sum(axis=1), held.max(axis=1)
+            share = (n / n.sum())[held.argmax(axis=1)]
+            pure = (share <= 0.5) & (size >= EACH_VALUE) & (most >= PURE * size)
+            if not number:
+                pure |= (most == size) & (size * (1 - share) >= EXPECTED)
+            if pure.any():
+                found[name] = (
+                    f"on {int(size[pure].sum()):,} rows it tells {reward!r}: known afterwards?"
+                )
+        return found
 
     def fixing(self, columns: list[str], action: str) -> dict[str, float]:
         """Columns that fix the action → the share of rows on which they tell it."""
@@ -361,6 +402,11 @@ def _is_nested(files: Files, finer: str, coarser: str) -> bool:
 
 FEW_ENDS = 6
 """Most values of a column that says how something ended; more are a time or a measurement."""
+FEW_VALUES, EACH_VALUE = 20, 30
+"""Of a column that may tell the outcome: values that are looked at one by one (else ranges), and
+rows that have one."""
+PURE, EXPECTED = 0.99, 100
+"""Nearly always, as a share; and how many were to be expected where there is none."""
 FEW_ACTIONS = 60
 """Most labels of a column that can be the action."""
 FEW_STATES = 200
@@ -515,9 +561,11 @@ class _Work:
         episode = self.columns.get("episode")
         if isinstance(episode, str):
             if "group" not in self.columns:
+                person = {*words_in(episode)} & ({*WORDS["group"]} - {*PLACES})
                 around = [
                     c for c in self.free()
                     if (episode, c.name) in self.table.nested
+                    and not (person and set(c.words) & set(PLACES))
                     and (c.named("group") or c.words[-1:] == ["id"])
                 ]  # fmt: skip
                 if around:
@@ -612,6 +660,11 @@ class _Work:
                 self.left_out[c.name] = why
             else:
                 features.append(c.name)
+        reward = self.columns.get("reward")
+        if self.single() and isinstance(reward, str):
+            for name, why in self.table.later(features, reward).items():
+                features.remove(name)
+                self.left_out[name] = why
         fixing = self._fixing(features)
         for name, share in fixing.items():
             features.remove(name)
@@ -638,6 +691,8 @@ class _Work:
             return "its name is one of what is known afterwards"
         if len(c.words) == 1 and c.words[0] in STATUS and c.values <= FEW_ENDS:
             return "its name is one of what is known afterwards"
+        if _is_later(c.words, words_in(str(self.columns.get("reward")))):
+            return "by its name measured when the outcome was, or later"
         if c.low is not None and c.values > FEW_ENDS and not set(c.words) & set(SINCE):
             span = set(c.words) & set(SPANS) - ({"t"} if len(c.words) > 1 else set())
             if self.single() and span:
@@ -657,3 +712,11 @@ class _Work:
         if c.words[-1:] == ["id"] or c.named("group"):
             return "by its name an identifier"
         return ""
+
+
+def _is_later(words: list[str], reward: list[str]) -> bool:
+    """Whether a name ends in the time of the outcome or a later one: cd4_20 and cd4_96."""
+    return (
+        len(words) > 1 and len(reward) > 1 and words[0] == reward[0] and words != reward
+        and words[-1].isdecimal() and reward[-1].isdecimal() and int(words[-1]) >= int(reward[-1])
+    )  # fmt: skip

@@ -202,19 +202,50 @@ def test_two_rewards_by_name_are_not_decided_for_the_user():
     assert proposal.single
 
 
-def test_a_place_is_a_group_and_no_trajectory():
+@pytest.mark.parametrize("place", ["hospital_id", "HOSPNUM", "site"])
+def test_a_place_is_no_trajectory_and_no_group_of_patients(place):
     table = facts(
         10,
-        ColumnFacts("hospital_id", "whole", 2, 0.0, 1, 2, 2),
+        ColumnFacts(place, "whole", 2, 0.0, 1, 2, 2),
         ColumnFacts("patient", "whole", 10, 0.0, 1, 10, 10),
         ColumnFacts("reward", "number", 9, 0.0, 0, 1, 9),
         ColumnFacts("action", "text", 2, 0.0, turns=5),
         ColumnFacts("age", "number", 9, 0.0, 20, 90, 9),
-        nested=[("patient", "hospital_id")],
+        nested=[("patient", place)],
     )
     columns = propose(table).columns
-    assert (columns["episode"], columns["group"]) == ("patient", "hospital_id")
+    assert (columns["episode"], columns.get("group")) == ("patient", None)
     assert columns["state"] == ["age"]
+
+
+def test_what_tells_the_outcome_is_known_afterwards(tmp_path):
+    """Names say nothing here: a code of what came of it, early deaths, and days until death."""
+    rng = np.random.default_rng(0)
+    n = 4_000
+    age, low = rng.integers(20, 95, n), rng.random(n) < 0.3
+    poor = rng.random(n) < 0.08 + 0.003 * (age - 20) + 0.2 * low
+    early = poor & (rng.random(n) < 0.4)
+    table = pl.DataFrame({
+        "patient": np.arange(n), "age": age, "awake": np.where(low, "no", "yes"),
+        "arm": rng.choice(["a", "b"], n), "poor": poor.astype(int),
+        "code": np.where(poor, rng.integers(1, 3, n), rng.integers(3, 5, n)),
+        "x14": early.astype(int), "td": np.where(poor, rng.integers(0, 150, n), 180),
+    })  # fmt: skip
+    table.write_parquet(tmp_path / "t.parquet")
+    found = propose(look([str(tmp_path / "t.parquet")]), {"reward": "poor", "action": "arm"})
+    assert found.columns["state"] == ["age", "awake"]
+    assert all("tells 'poor'" in found.left_out[name] for name in ("code", "x14", "td"))
+
+
+def test_later_measurements_of_the_outcome_are_no_state():
+    table = facts(
+        10,
+        *(ColumnFacts(name, "number", 10, 0.0, 0, 9, 9)
+          for name in ("patient_id", "age", "cd4_0", "cd4_20", "cd8_20", "cd4_96")),
+        ColumnFacts("arm", "text", 2, 0.0, turns=5),
+    )  # fmt: skip
+    found = propose(table, {"reward": "cd4_20", "episode": "patient_id"})
+    assert found.columns["state"] == ["age", "cd4_0"]
 
 
 def test_what_is_seen_of_a_table(stays):

@@ -12,8 +12,16 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from dprl._core.disk import refuse_overwrite, replacing
-from dprl._core.table import form, many
-from dprl.apps.cli.console import caution, command, complain, progress, show, warned
+from dprl._core.table import first_few, form, many
+from dprl.apps.cli.console import (
+    caution,
+    command,
+    complain,
+    in_options,
+    progress,
+    show,
+    warned,
+)
 from dprl.apps.cli.learning import CUT
 from dprl.apps.cli.options import (
     SETTINGS,
@@ -25,7 +33,7 @@ from dprl.apps.cli.options import (
     Seed,
     Whole,
 )
-from dprl.apps.cli.tables import proposed, toml
+from dprl.apps.cli.tables import SHOWN, proposed, toml
 from dprl.errors import ParameterError
 from dprl.logs.roles import ROLES
 
@@ -45,6 +53,7 @@ def study(
     n_min: Whole = 20,
     cut: CUT = None,
     by: By = None,
+    lang: str = "en",
     title: str | None = None,
     date: str | None = None,
     draws: Draws = 2_000,
@@ -68,6 +77,7 @@ def study(
         delta: The chance that what is claimed is false.
         share: Share of the groups that learns; the others judge.
         n_min: Groups that must have taken a suggestion, and that must not.
+        lang: Language of the page: "en" or "de".
         title: Heading of the page.
         date: Date printed on the page, as 2026-01-31. By default today.
     """
@@ -75,7 +85,7 @@ def study(
 
     settings: dict[str, Any] = {
         "gamma": gamma, "delta": delta, "share": share, "n_min": n_min, "cut": cut, "by": by,
-        "draws": draws, "seed": seed, "title": title, "date": _day(date),
+        "draws": draws, "seed": seed, "title": title, "date": _day(date), "lang": lang,
     }  # fmt: skip
     result, cautions = _studied(files, out, log or ProposedColumns(), settings, ask=not json)
     if not isinstance(result, Study):
@@ -85,7 +95,7 @@ def study(
     if json:
         show({**result.to_dict(), "warnings": cautions}, as_json=True)
         return 0
-    show("\n".join(result.answer()), as_json=False)
+    show("\n".join(in_options(line) for line in result.answer()), as_json=False)
     if cautions:
         caution(cautions[:TOLD])
         if len(cautions) > TOLD:
@@ -98,6 +108,7 @@ def _studied(
 ) -> tuple[Any, list[str]]:
     """The study of some files and what to be wary of; the report on their rows if they are bad."""
     import dprl
+    from dprl._core.html.catalogue import speak
     from dprl.apps.study import POLICY, REPORT, ROWS
 
     for name in (SETTINGS, REPORT, POLICY, ROWS):
@@ -106,6 +117,7 @@ def _studied(
         raise ParameterError(
             f"the study would replace {SETTINGS} of this folder.", do="Name another folder: --out"
         )
+    speak(settings.get("lang", "en"))  # what is refused is refused before a long log is read
     features = _completed(files, columns, ask)
     with progress() as tell, warned() as cautions:
         tell("checking the table", 0.0)
@@ -150,8 +162,12 @@ def _outcomes(columns: ProposedColumns) -> dict[str, Any]:
 
 def _completed(files: list[str], columns: ProposedColumns, ask: bool) -> bool:
     """Fill in the columns that were not named; whether the states are features."""
+    from dprl.logs.reading.sums import is_sum
+
     given = {role.name: getattr(columns, role.name) for role in ROLES}
     given |= _outcomes(columns)
+    if columns.reward and not columns.outcome and not is_sum(columns.reward):
+        columns.outcome = columns.reward  # what it is called, until somebody says more
     if all(given[role.name] for role in ROLES if role.required):
         return len(given["state"]) > 1
     written = {
@@ -166,12 +182,17 @@ def _completed(files: list[str], columns: ProposedColumns, ask: bool) -> bool:
             continue
         several = [value] if isinstance(value, str) and role.several else value
         setattr(columns, role.name, several)
-        named = value if isinstance(value, str) else f"{len(value)} columns"
-        assumed.append(f"{role.name} = {named}")
+        assumed.append(f"{role.name} = {', '.join(several) if role.several else value}")
     if proposal.zeros and not columns.missing:
         columns.missing = [f"{proposal.columns['reward']}=zero"]
+    if not columns.outcome and isinstance(columns.reward, str) and not is_sum(columns.reward):
+        columns.outcome = columns.reward  # what it is called, until somebody says more
     if assumed:
-        complain(f"assumed: {', '.join(assumed)}; all of it is in {SETTINGS} of the folder.")
+        complain(f"assumed: {'; '.join(assumed)}. All of it is in {SETTINGS} of the folder.")
+    if isinstance(columns.state, list) and len(columns.state) > 1 and not given["state"]:
+        complain("Is one of these known only after the decision? Then name the others: --state")
+    if proposal.left_out:
+        complain(f"left out: {first_few(proposal.left_out, SHOWN)} (why: dprl init)")
     return isinstance(proposal.columns["state"], list)
 
 

@@ -35,15 +35,18 @@ from dprl.apps.reports.changes import Change, Check, Described, as_called, descr
 from dprl.apps.reports.finding import (
     cautions_of,
     grade_of,
+    grade_of_arms,
     places_of,
     proof_of,
     randomised,
     title_of,
+    trial_of,
     verdict_of,
 )
 from dprl.apps.reports.intended_use import ASKED, card_beside, check_use
 from dprl.apps.reports.standard import Study, check_standard, study_of
 from dprl.errors import ParameterError
+from dprl.evaluation._effects import Effects
 from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation.result import ENOUGH, Evaluation
 from dprl.evaluation.subgroups import check_by
@@ -352,6 +355,8 @@ def report(
     card: str | os.PathLike[str] | None = None,
     lang: str = "en",
     evaluation: Evaluation | None = None,
+    effects: Effects | None = None,
+    note: str = "",
     progress: Callable[[str, float], None] | None = None,
 ) -> Report:
     """Write a report on a policy as one HTML file.
@@ -379,6 +384,10 @@ def report(
         lang: Language of the page: "en" or "de". Labels from data stay as they are. Default "en".
         evaluation: What `dprl.evaluate` said of this policy and this log already. Default None: it
             is asked.
+        effects: What `dprl.effects` said of the arms of a trial; where the policy gives one of
+            them to everybody, or none, the page is about them, and all of the log judges them.
+            Default None: the log is no trial, or nobody asked.
+        note: What stands below the first sentence. Default "": nothing.
         progress: Called with the name of the stage and the share of it that is done. Default None.
 
     Returns:
@@ -456,8 +465,10 @@ def report(
     tell("writing", 0.0)
     day = date or datetime.datetime.now(datetime.UTC).date()
     shown, notes = as_called(described), list(dict.fromkeys(notes))
-    title = title or str(t.part(title_of(shown)))
-    facts = _facts(shown, judged, notes, title, day, seed, t, study)
+    arms = effects if judged is None else None
+    title = title or str(t.part(title_of(shown, judged, arms)))
+    facts = _facts(shown, judged, notes, title, day, seed, t, study, arms)
+    facts |= {"effects": effects, "note": note}
     facts |= _gap_facts(policy, gaps)
     text, whole, listed = _fitted(facts, described, cases, lang)
     if study is None or beside is None:
@@ -569,6 +580,7 @@ def _facts(
     seed: int,
     t: Words,
     study: Study | None,
+    arms: Effects | None,
 ) -> dict[str, Any]:
     """Everything on the page except the changes themselves."""
     policy, changes = described.policy, described.changes
@@ -587,13 +599,14 @@ def _facts(
         "certificate": policy.certificate,
         "evaluation": judged,
         "balance": described.balance if judged is None else judged.balance,
-        "sentence": verdict_of(judged, described),
+        "arms": arms,
+        "sentence": verdict_of(judged, described) if arms is None else trial_of(arms, described),
         "claims": [
             {"claim": c, "where": places_of(c, described), "grade": grade_of(c, described)}
             for c in described.claims
         ],
-        "cautions": cautions_of(judged, described, notes),
-        "proof": proof_of(described),
+        "cautions": cautions_of(judged, described, notes, arms),
+        "proof": proof_of(described) if arms is None else grade_of_arms(arms),
         "by_lot": randomised(described),
         "chances": chances_words(described.log),
         "extent": pages.scale(ends),
@@ -617,6 +630,7 @@ def _origin(
         "sample", "sweep", "approved", "ranges", "log", "made_by", "proposed", "public", "markov",
         "luck", "quantiles",
         *(("rules", "notes") if described.rules is not None else ()),
+        *(("effects", "notes") if "effects" in made else ()),
     }  # fmt: skip
     unknown = t("not recorded")
     rows = [

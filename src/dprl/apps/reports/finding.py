@@ -6,16 +6,17 @@ The page, and whoever writes one, begin with it: a title, a sentence, a table of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from dprl._core.arrays import DIVIDED
 from dprl._core.html.catalogue import known
 from dprl._core.words import joined, say, say_many, sentences, word
 from dprl.apps.reports.changes import Claim, Described
-from dprl.evaluation.result import ENOUGH
+from dprl.evaluation.result import BLIND, ENOUGH, judged_by
 
 if TYPE_CHECKING:
+    from dprl.evaluation._effects import Effects
     from dprl.evaluation.result import Evaluation
 
 # Apart: words alone, which whoever writes a page of claims needs before its numbers.
@@ -29,8 +30,42 @@ ROOM = 90
 """Largest number of characters of the situations that are named so."""
 
 
-def title_of(described: Described) -> str:
-    """What to do, for whom, instead of what: the title of a page."""
+def title_of(
+    described: Described | None, judged: Evaluation | None = None, arms: Effects | None = None
+) -> str:
+    """What to do, for whom, instead of what: the title of a page, and the answer of a study.
+
+    Args:
+        described: What would change; None where nothing would.
+        judged: What those who judge say of it; where they do not agree the title begins with that.
+        arms: The arms of a trial, where it is about them alone.
+    """
+    if arms is not None:
+        return arms.finding()
+    if described is None:
+        return NOTHING
+    title = _title(described)
+    verdict = "" if judged is None or not judged.facts["spoken"] else agreement(judged)
+    if verdict == "worse":
+        return say("Contradicted, not advised: {what}", what=title)
+    if verdict and verdict != "better":
+        return say("Not confirmed: {what}", what=title)
+    return title
+
+
+def agreement(judged: Evaluation) -> str:
+    """What those who judge say of the whole: "better", "worse", "unsure" or "unknown"."""
+    if judged.facts["ess_differs"] < ENOUGH and judged.facts["reached"]:
+        return "unknown"
+    return judged.outcome.apart(*_ends(judged))[0]
+
+
+def _ends(judged: Evaluation) -> list[float]:
+    row = judged.rows[judged.headline]
+    return [row[f"difference{end}"] for end in ("", "_low", "_high")]
+
+
+def _title(described: Described) -> str:
     claims = described.claims
     if not claims:
         if described.scattered:
@@ -115,12 +150,10 @@ def verdict_of(judged: Evaluation | None, described: Described) -> str:
         )
     if not judged.facts["spoken"]:
         return say("In this log the policy says nothing: it is usual practice itself.")
-    row = judged.rows[judged.headline]
-    if known(row["difference"]) is None:
+    ends, facts, unit = _ends(judged), judged.facts, judged.unit
+    if known(ends[0]) is None:
         return say("This log cannot tell: there is no estimate.")
-    ends = (row[f"difference{end}"] for end in ("", "_low", "_high"))
     verdict, gain = judged.outcome.apart(*ends)
-    facts, unit = judged.facts, judged.unit
     if facts["ess_differs"] < ENOUGH and facts["reached"]:
         return say(
             "This log cannot tell: {gain}, but that rests on an effective sample of {ess:.1f}, "
@@ -130,20 +163,54 @@ def verdict_of(judged: Evaluation | None, described: Described) -> str:
             enough=ENOUGH,
         )
     said = {"n": facts[unit], "unit": word(unit), "gain": gain}
+    if "divisions" in judged.settings:
+        who = say("The others, in {k} divisions,", k=judged.settings["divisions"])
+    elif verdict == "better" and not described.unsure:
+        who = say("{n:,} {unit} it has not seen", **said)
+    else:
+        who = say("{n:,} {unit} that judge it", **said)
     if verdict == "better":
-        return (
-            say("{n:,} {unit} that judge it agree: {gain}.", **said)
-            if described.unsure
-            else say("{n:,} {unit} it has not seen agree: {gain}.", **said)
-        )
+        return say("{who} agree: {gain}.", who=who, gain=gain)
     if verdict == "worse":
-        return say("{n:,} {unit} that judge it contradict it, so do not act on it: {gain}.", **said)
+        return say("{who} contradict it, so do not act on it: {gain}.", who=who, gain=gain)
     if verdict == "unsure":
-        return say(
-            "{n:,} {unit} that judge it do not confirm it, so do not act on it yet: {gain}.",
-            **said,
-        )
+        return say("{who} do not confirm it, so do not act on it yet: {gain}.", who=who, gain=gain)
+    why = _why_bare(facts)
+    if why:
+        return say("This log cannot tell: {gain}, because {why}.", gain=gain, why=why)
     return say("This log cannot tell: {gain}.", gain=gain)
+
+
+def trial_of(arms: Effects, described: Described) -> str:
+    """What judges the arms of a trial, in a sentence."""
+    unit = "episodes" if len(described.log.groups) == described.log.n_episodes else "groups"
+    return say(
+        "Randomised trial: all {n:,} {unit} judge the arms, which were settled before anybody saw "
+        "an outcome.",
+        n=arms.groups,
+        unit=word(unit),
+    )
+
+
+def grade_of_arms(arms: Effects) -> str:
+    """How sure what is said of the arms of a trial is, as `proof_of` says it."""
+    sure = any(row["verdict"] in ("better", "worse") for row in arms.rows)
+    return "large-sample" if sure else "none"
+
+
+def _why_bare(facts: Mapping[str, Any]) -> str:
+    """Why an estimate has no interval; '' where it is not known."""
+    if facts["refuted"]:
+        return say("the record refutes the model of practice")
+    if facts["unsupported"] > BLIND:
+        return say(
+            "in {share:.0f} % of {unit} it leads to what nobody did there",
+            share=100 * facts["unsupported"],
+            unit=word(facts["unit"]),
+        )
+    if judged_by(facts) < ENOUGH:
+        return say("fewer than {enough} followed it (effective sample)", enough=ENOUGH)
+    return ""
 
 
 def randomised(described: Described) -> bool:
@@ -152,7 +219,10 @@ def randomised(described: Described) -> bool:
     return chances is not None and bool((chances == chances).all()) and described.log.n_steps > 0
 
 
-def cautions_of(judged: Evaluation | None, described: Described, notes: Sequence[str]) -> list[str]:
+def cautions_of(
+    judged: Evaluation | None, described: Described, notes: Sequence[str],
+    arms: Effects | None = None,
+) -> list[str]:  # fmt: skip
     """What a reader must be careful about, the worst first; each once."""
     policy, found = described.policy, list[str]()
     acts = bool(described.claims) or bool(described.scattered)
@@ -172,7 +242,7 @@ def cautions_of(judged: Evaluation | None, described: Described, notes: Sequence
     found += () if judged is None else judged.warnings
     found += () if balance is None else balance.warnings()
     found += notes
-    if described.divided:
+    if described.divided and arms is None:
         found.append(
             say(
                 "Practice is divided at {share:.0f} % of the decisions: no action has half of the "
@@ -181,7 +251,9 @@ def cautions_of(judged: Evaluation | None, described: Described, notes: Sequence
             )
         )
     luck = getattr(policy, "luck", None)
-    if luck is not None and luck.caution:
+    if arms is not None:
+        pass  # nothing was chosen by looking
+    elif luck is not None and luck.caution:
         found.append(luck.words)
     elif acts and proof_of(described) == "none":
         found.append(

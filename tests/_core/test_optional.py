@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
 import pickle
+import subprocess
 import sys
 from pathlib import Path
 
@@ -176,3 +178,20 @@ def test_no_file_imports_an_optional_package_on_its_own():
         if (names := set(outright(path)) & OPTIONAL)
     }
     assert found == GUARDED
+
+
+def test_libraries_that_are_imported_later_work_on_one_thread_too():
+    """Threads of OpenMP that wait for each other took ten times what they saved."""
+    code = """
+from dprl._core.optional import single_thread
+with single_thread():
+    pass
+with single_thread(None):
+    from sklearn.utils._openmp_helpers import _openmp_effective_n_threads as threads
+    print(threads())
+"""
+    asked = {**os.environ, "OMP_NUM_THREADS": "2"}
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=asked
+    )
+    assert result.stdout.split() == ["1"]

@@ -127,12 +127,20 @@ def test_a_later_decision_has_a_return_of_its_own():
         dprl.DPRLContinuous(n_min=20, radius=0.5, gamma=1.0, plan=False).fit(log)
     with pytest.raises(ParameterError, match="without discount"):
         dprl.DPRLContinuous(n_min=20, radius=0.5, gamma=0.9, plan=False, cut="ipcw").fit(log)
-    with pytest.raises(LogError, match="censored between decisions"):
-        dprl.Rules(gamma=1.0, lam=1, cut="ipcw").fit(log)
     with pytest.raises(LogError, match="has its horizon"):
         log.followed(1)
     policy = dprl.DPRLContinuous(n_min=20, radius=0.5, gamma=1.0, plan=False, cut="ipcw").fit(log)
     assert any("not seen" in word for word in policy.conditions)
+    other = read(two_decisions(300, seed=9)[0].assign(id=lambda rows: rows["id"] + 9_000), time="k")
+    for ask in (
+        lambda: dprl.Rules(gamma=1.0, lam=1, cut="ipcw").fit(log),
+        lambda: dprl.gate(policy, other, grade="large-sample", value_range=(0, 1), seed=0),
+        lambda: dprl.study(log, cut="ipcw"),
+        lambda: dprl.study(log),
+    ):
+        with pytest.raises(LogError, match="reads single steps") as error:
+            ask()
+        assert "DPRLDiscrete or DPRLContinuous with plan=False, cut='ipcw'" in error.value.do
 
 
 @pytest.mark.parametrize("cause", [False, True])
@@ -316,6 +324,7 @@ def test_a_window_of_one_row_with_a_status_names_the_time_to_event():
         ({"target": "median"}, "target"),
         ({"reward": "T"}, "reward"),
         ({"follow_up": 2}, "follow_up"),
+        ({"costs": {"a": 0.01}}, "costs"),  # they were taken off the time, in silence
         ({"survival": None, "horizon": None}, "reward"),
     ],
 )
@@ -336,6 +345,12 @@ def test_causes_are_named_or_refused():
     assert log.outcome.name == "risk of relapse by 1 days"
     with pytest.raises(LogError, match="nowhere"):
         read(frame, survival="days,status,relaps", events=["death"])
+    gap = frame.assign(status=frame["status"].where(frame.index > 5))
+    with pytest.raises(LogError, match="does not say how it ended") as error:
+        read(gap, survival="days,status,relapse", events=["death"])
+    assert "terminal" not in error.value.do  # which would be no status
+    with pytest.raises(LogError, match="no column 'days - 1'"):
+        read(frame, survival="days - 1,status,relapse", events=["death"])
     frame.loc[0, "days"] = -1.0
     with pytest.raises(LogError, match="below 0"):
         read(frame, survival="days,status,relapse", events=["death"])

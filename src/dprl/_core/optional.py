@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -76,8 +77,13 @@ class Registry(dict[str, T]):
 # in small products cost many times what they save.
 
 
+_LOADED = ("numpy.linalg", "scipy.linalg", "sklearn.utils._openmp_helpers", "torch")
+"""Modules that bring libraries of their own."""
+
+
 @functools.cache
-def _controller() -> Any:
+def _controller(_loaded: tuple[bool, ...]) -> Any:
+    """What knows the libraries that are loaded now, made anew where more of them are."""
     from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
     return ThreadpoolController()
@@ -90,7 +96,10 @@ def single_thread(kind: str | None = "blas") -> Iterator[None]:
     Args:
         kind: Which libraries: "blas", "openmp", or None for both.
     """
-    with _controller().limit(limits=1, user_api=kind):
+    if kind != "blas":  # what is imported inside the block would not be held to one
+        importlib.import_module("sklearn.utils._openmp_helpers")
+    loaded = tuple(name in sys.modules for name in _LOADED)
+    with _controller(loaded).limit(limits=1, user_api=kind):
         yield
 
 

@@ -41,7 +41,7 @@ from dprl._core.arrays import Floats, Ints
 from dprl._core.checks import Cut, check_cut
 from dprl._core.linear import solve
 from dprl._core.optional import single_thread
-from dprl._core.words import either, option, say, sentences, worded
+from dprl._core.words import api, either, option, say, sentences, worded
 from dprl.errors import CutWarning, LogError, ParameterError
 from dprl.logs.follow_up import keep_rows, nothing_seen
 from dprl.logs.log import CUT, TERMINAL, Log, in_group_order
@@ -364,11 +364,13 @@ def treat_cut(
                 n_episodes=log.n_episodes,
             ),
             f"episode {log.episodes[episodes[0]]!r}",
-            worded("Say {cut='ipcw'} and {gamma=1}."),
+            timed_advice(),
         )
     if cut in DROPS:
         return _without(log, episodes if reads == "rewards" else from_cut_on(log))
     if cut == "ipcw":
+        if reads == "transitions" and timed:
+            raise single_steps(log)
         if reads == "transitions":
             raise ParameterError(
                 worded(
@@ -404,6 +406,27 @@ def treat_cut(
         steps = int(log.lengths[episodes].sum())
         warn_as_terminal(len(episodes), log.n_episodes, steps, log.n_steps)
     return replace(log, ended=np.where(log.ended == CUT, TERMINAL, log.ended))
+
+
+def single_steps(log: Log) -> LogError:
+    """That what was asked for reads single steps, and some were censored between decisions."""
+    return LogError(
+        f"{len(log.cut_episodes):,} of {log.n_episodes:,} episodes were censored between "
+        "decisions, and what was asked for reads single steps.",
+        f"episode {log.episodes[log.cut_episodes[0]]!r}",
+        timed_advice(),
+    )
+
+
+def timed_advice() -> str:
+    """What takes a time to event of several decisions of which some were censored."""
+    return worded(
+        "{learner} with {plan}, {cut} and {gamma} takes it, and so does {evaluate}; or read first "
+        "decisions alone.",
+        learner=either("DPRLDiscrete or DPRLContinuous", "--learner dprl"),
+        plan=option("plan", False), cut=option("cut", "ipcw"), gamma=option("gamma", 1),
+        evaluate=api("dprl.evaluate"),
+    )  # fmt: skip
 
 
 def _timed(log: Log, *, returns_to_go: bool) -> Log:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -44,10 +46,21 @@ LOG = ("trial.csv", "--episode", "id", "--state", "age", "--state", "sex", "--ac
 
 
 def test_check_says_who_was_censored_by_arm(run, trial):
-    code, out, _ = run("check", *LOG, *WORDS, "--details")
+    pytest.importorskip("matplotlib")
+    code, out, _ = run("check", *LOG, *WORDS, "--details", "--figure", "curves.svg")
     assert code == 0
     assert "censored before 730 days: both " in out
     assert "event-free at 730 days by Kaplan-Meier" in out
+    assert "episodes ended" not in out  # who was censored had no event
+    assert "rewards run from" not in out  # single completed outcomes lie outside of 0 to 1
+    assert sum(line.startswith("old ") for line in out.splitlines()) == 12
+    assert (trial / "curves.svg").stat().st_size > 5_000
+    assert len(pd.read_parquet(trial / "curves.parquet")) == 4 * 101
+    code, out, _ = run("check", *LOG, *WORDS, "--json")
+    assert len(json.loads(out)["curves"]) == 4 * 12
+    code, _, err = run("check", *LOG, "--reward", "days", "--figure", "none.svg")
+    assert code != 0
+    assert "no time to event" in err
 
 
 def test_a_reward_is_needed_where_no_time_is_named(run, trial):

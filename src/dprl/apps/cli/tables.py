@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from dprl._core.checks import Cut
-from dprl._core.disk import check_target, replacing
+from dprl._core.disk import check_target, refuse_overwrite, replacing
 from dprl._core.table import first_few, many
 from dprl.apps.cli.console import (
     caution,
@@ -39,6 +39,7 @@ from dprl.apps.cli.options import (
     Partitions,
     ScanOptions,
     Seed,
+    check_folder,
     fits_features,
 )
 from dprl.errors import ParameterError
@@ -429,6 +430,7 @@ def check(
     gamma: float | None = None,
     lags: MaybeWhole = None,
     cut: Cut | None = None,
+    figure: Path | None = None,
     details: Details = False,
     json: Json = False,
 ) -> int:
@@ -447,8 +449,11 @@ def check(
         gamma: With --markov: discount per step, in (0, 1].
         lags: With --markov: how many steps back to look; by default 2.
         cut: With --markov: how to treat cut episodes (not ipcw); by default as ended.
+        figure: Figure of a time to event by action: .png, .svg or .pdf; its data beside it as
+            .parquet.
     """
     import dprl
+    from dprl._core import plot
     from dprl._core.checks import check_gamma, check_whole
 
     asked: dict[str, Any] = {"gamma": gamma, "lags": lags, "cut": cut}
@@ -473,6 +478,11 @@ def check(
         check_gamma(gamma)
     if lags is not None:
         check_whole("--lags", lags, 1)
+    if figure is not None:
+        check_folder(figure)
+        plot.ready()
+        for path in (figure, figure.with_suffix(".parquet")):
+            refuse_overwrite(path, *files)
     past: Any = None
     cautions: list[str] = []
     memory = memory or ScanOptions()
@@ -488,6 +498,8 @@ def check(
             tell("looking at the past (the first run compiles for some seconds)", 0.0)
             with warned() as cautions:
                 past = dprl.markov_check(report.log, **given)
+        if figure is not None and isinstance(report.log, dprl.Log):
+            dprl.figures.curves(report.log).save(figure)
     report = replace(report, findings=tuple(map(_in_options, report.findings)))
     if json:
         facts = report.to_dict()

@@ -64,7 +64,7 @@ from dprl._core.checks import (
     check_weights,
     check_whole,
 )
-from dprl._core.words import api, joined, option, say, say_many, sentences, worded
+from dprl._core.words import api, joined, say, say_many, sentences, worded
 from dprl.errors import LogError, ParameterError
 from dprl.evidence.nuisances import (
     Nuisances,
@@ -93,7 +93,7 @@ from dprl.learners.rules.search import (
     whole,
 )
 from dprl.learners.rules.whole import Steps, with_past
-from dprl.logs.censoring import treat_cut
+from dprl.logs.censoring import single_steps, treat_cut
 from dprl.logs.encoding.encoder import filled
 from dprl.logs.log import Log, check_log, deal
 from dprl.logs.outcome import Outcome
@@ -282,17 +282,7 @@ class Rules(Settings):
                 ),
             )
         if "completed" in log.more and len(log.cut_episodes):
-            raise LogError(
-                f"{len(log.cut_episodes):,} of {log.n_episodes:,} episodes were censored between "
-                "decisions, and the claim of rules as a whole reads single steps.",
-                f"episode {log.episodes[log.cut_episodes[0]]!r}",
-                worded(
-                    "Use {learner} with {plan} and {cut}, or first decisions alone.",
-                    learner=api("DPRLContinuous"),
-                    plan=option("plan", False),
-                    cut=option("cut", "ipcw"),
-                ),
-            )
+            raise single_steps(log)
         check_claim(self.cut, log, "the claim of rules")
         settled = treat_cut(log, self.gamma, self.cut, reads="returns").gathered()
         groups = len(settled.groups)

@@ -145,7 +145,8 @@ class CheckResult(Result):
         """The size of the log and all findings.
 
         Returns:
-            Values that JSON can hold: "ok", "log" (None where none could be made) and "findings".
+            Values that JSON can hold: "ok", "log" (None where none could be made), "findings", and
+            of a time to event "curves", the rows of `Log.curves`.
 
         Example:
             >>> import dprl
@@ -175,7 +176,8 @@ class CheckResult(Result):
                 "missing_by_action": None if whole is None else gap_counts(whole),
                 "digest": log.digest(),
             }
-        return {"ok": self.ok, "log": size, "findings": [vars(f) for f in self.findings]}
+        curves = {} if self._curves is None else {"curves": self._curves.to_dicts()}
+        return {"ok": self.ok, "log": size, "findings": [vars(f) for f in self.findings], **curves}
 
     def table(self) -> Table:
         """The findings, one row each.
@@ -233,7 +235,7 @@ class CheckResult(Result):
         ]
 
     def details(self) -> str:
-        """All findings, as text.
+        """All findings, as text; of a time to event also the curves by action.
 
         Returns:
             The text.
@@ -244,7 +246,14 @@ class CheckResult(Result):
             >>> result.details().splitlines()[1]
             'Log: 50 episodes · 100 steps · 11 states · 10 actions'
         """
-        return "\n".join([self._head(), *map(str, self.findings)])
+        curves = [] if self._curves is None else [str(self._curves)]
+        return "\n".join([self._head(), *map(str, self.findings), *curves])
+
+    @property
+    def _curves(self) -> Table | None:
+        """The curves of a time to event."""
+        timed = isinstance(self.log, Log) and "duration" in self.log.more
+        return self.log.curves() if timed else None
 
     def _head(self) -> str:
         head = f"{self.about}\n{self.log!r}" if self.log is not None else "No log could be read."

@@ -104,9 +104,12 @@ def rows_after_end(c: Columns, order: NDArray[Any] | None) -> tuple[Found | None
         at[np.flatnonzero(rows) if order is None else order[rows]] = True
         return c.found(at, f"{{name!r}}: {what} in {{touched}}.", do=do, name=c.names["ended"])
 
+    do = "Write terminal or cut there."
+    if "survival" in c.names:
+        do = "Write there who was censored (0) and what happened, or leave such episodes out."
     return (
         found(early, "rows follow a terminal mark", "Start a new episode after each end."),
-        found(unsaid, "the last row does not say how it ended", "Write terminal or cut there."),
+        found(unsaid, "the last row does not say how it ended", do),
     )
 
 

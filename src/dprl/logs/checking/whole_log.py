@@ -375,8 +375,8 @@ def newest_first(sums: LogSums) -> Finding | None:
 
 @log_rule
 def endings(sums: LogSums) -> Finding | None:
-    """How many episodes ended in which way."""
-    if sums.facts.ended[UNKNOWN] == sums.facts.n_episodes:
+    """How many episodes ended in which way; of a time to event `survival_findings` tells it."""
+    if sums.facts.ended[UNKNOWN] == sums.facts.n_episodes or "survival" in sums.facts.columns:
         return None
     ended = named_endings(sums.facts.ended, sums.facts.events)
     ways = ", ".join(f"{n:,} {name}" for name, n in ended.items())
@@ -471,8 +471,10 @@ def doses(sums: LogSums) -> Finding | None:
 
 @log_rule
 def reward_range(sums: LogSums) -> Finding | None:
-    """The smallest and largest reward."""
+    """The smallest and largest reward; single completed ones tell nothing."""
     low, high = sums.facts.outcome.ends(*sums.rewards)
+    if low < high and "unseen" in sums.facts.columns:
+        return None
     if low < high:
         return Finding("note", "reward_range", f"rewards run from {low:g} to {high:g}.")
     lengths_are_equal = sums.shortest == sums.facts.longest and not sums.facts.n_cut

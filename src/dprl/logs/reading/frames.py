@@ -59,7 +59,8 @@ def chosen_names(reading: Reading, columns: Sequence[str]) -> dict[str, Any]:
     """The source's column for every part, with those that sums, costs and guards are made of."""
     asked, reward = dict(reading.columns), reading.columns.get("reward")
     parts = None
-    if isinstance(reward, str) and reward not in columns and is_sum(reward):
+    timed = reading.time_to_event is not None
+    if isinstance(reward, str) and reward not in columns and is_sum(reward) and not timed:
         parts = weights_of(asked.pop("reward"))
     names = choose(asked, columns)
     taken = {n: k for k, v in names.items() for n in (v if isinstance(v, list) else [v])}

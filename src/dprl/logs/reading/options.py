@@ -302,7 +302,7 @@ class Reading:
 
     def _check_reward(self) -> None:
         """Put a time and its status where a reward and an ending stand; refuse both, or neither."""
-        from dprl._core.words import option, worded
+        from dprl._core.words import api, option, worded
         from dprl.errors import ParameterError
 
         asked = self.time_to_event
@@ -319,6 +319,14 @@ class Reading:
             return
         own = {"reward": asked.duration, "ended": asked.status}
         beside = {"follow_up": self.follow_up, "reward_range": self.reward_range}
+        if self.costs:
+            raise ParameterError(
+                worded("{named} are taken off a reward, and a time to event has none.",
+                       named=option("costs", self.costs)),
+                do=worded("Weigh what is spent against it afterwards: {budget}.",
+                          budget=api("dprl.evaluation.budget")),
+                argument="costs",
+            )  # fmt: skip
         beside |= {k: self.columns.get(k) for k in own if self.columns.get(k) != own[k]}
         for name, value in beside.items():
             if value is not None:

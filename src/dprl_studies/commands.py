@@ -63,7 +63,7 @@ def reproduce(
     experts: Annotated[
         Path | None, Parameter(help="For atari: a folder of trained networks.")
     ] = None,
-    logs: Annotated[MaybeWhole, Parameter(help="For claims: logs of each cell.")] = None,
+    logs: Annotated[MaybeWhole, Parameter(help="Logs of each cell, if not all.")] = None,
     worlds: Annotated[
         list[str] | None,
         Parameter(

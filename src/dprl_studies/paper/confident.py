@@ -75,7 +75,7 @@ def run(setting: Setting) -> list[Row]:
             rows += _hidden(setting, dataset, seed)
             continue
         make = WORLDS[setting["world"]][0]
-        mdp = make(dataset % 20) if make is random_mdp else make()
+        mdp = make(1_000 * setting["seed"] + dataset % 20) if make is random_mdp else make()
         log, usual = mdp.sample(setting["n"], seed=seed), mdp.value()
         for risk in RISKS:
             learner = Confident(

@@ -443,7 +443,10 @@ def leading(table: Table) -> list[str]:
     means: dict[str, list[float]] = {}
     for row in table:
         means.setdefault(row["contestant"], []).append(row["mean"])
-    groups = sorted(families(list(means)).items(), key=lambda group: "true" in group[0])
+    groups = sorted(
+        families(list(means)).items(),
+        key=lambda group: any(word in group[0] for word in ("true", "segments")),
+    )
     first = [
         max(group, key=lambda name: ("n_min 20" in name, sum(means[name]) / len(means[name])))
         for _, group in groups

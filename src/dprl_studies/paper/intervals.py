@@ -24,6 +24,7 @@ from dprl.evaluation.result import ENOUGH
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs.reading.tables import Row, Rows
 from dprl_studies.harness import Experiment, Setting, by, table_of
+from dprl_studies.paper.claims import clopper_pearson
 
 PLACES = (
     "care pathway, 1000", "forest, 500", "habits, 1500", "near ties, 3000",
@@ -132,15 +133,22 @@ def figure(rows: Rows) -> Any:
         mine = [row for row in table if row["estimator"] == name]
         y = np.array([worlds.index(row["world"]) for row in mine]) + 0.16 * (k - 1.5)
         x = np.array([row["coverage"] for row in mine])
-        error = 2 * np.sqrt(x * (1 - x) / np.array([row["counted"] for row in mine]))
+        ends = [
+            clopper_pearson(round(row["coverage"] * row["counted"]), row["counted"]) for row in mine
+        ]
+        error = np.abs(np.array(ends).reshape(-1, 2).T - x)
         axis.errorbar(x, y, xerr=error, fmt="o", ms=3.5, color=color, label=name)
     axis.axvline(LEVEL, color="#333333", lw=1, ls=(0, (4, 3)), zorder=1)
     axis.set_yticks(range(len(worlds)), worlds)
     axis.set_ylim(len(worlds) - 0.5, -0.5)
     axis.set(xlim=(-0.03, 1.03), xlabel="coverage")
-    figure.legend(
-        *axis.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8
+    logs = max(row["logs"] for row in every)
+    plot.caption(
+        figure,
+        f"{logs:,} logs a world; of those with an effective sample of {ENOUGH} or more. "
+        "Whiskers: 95 % Clopper-Pearson.",
     )
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside right center", fontsize=8)
     return figure
 
 

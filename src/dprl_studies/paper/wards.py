@@ -159,6 +159,12 @@ def figure(rows: Rows) -> Any:
         axis.set(title=contestant, xlim=(-SHOWN * 1.05, SHOWN * 1.05))
     for axis in list(axes.flat)[len(names) :]:
         axis.set_visible(False)
+    wards = len(set(rows["ward"].tolist()))
+    plot.caption(
+        figure,
+        f"Estimated less true gain, a point for each of {wards} simulated wards; beyond "
+        f"±{SHOWN:g} at the edge.",
+    )
     return figure
 
 

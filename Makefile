@@ -93,21 +93,24 @@ bench: $(STAMP)-bench
 	@$(BIN)/python benchmarks/cluster.py --steps 1e7 --out docs/benchmarks/cluster.md
 
 # The rows, tables, figures and pages of docs/findings, all by this code and with one seed, which was
-# tuned on by nobody. A run that was stopped continues; MINUTES=60 begins no task of an experiment
-# after an hour. Where files with this seed were published, they are replaced. Left out: claims,
-# which have a page of their own, and Atari, which needs trained networks.
+# tuned on by nobody, with as many logs a cell as an afternoon carries. A run that was stopped
+# continues; MINUTES=60 begins no task of an experiment after an hour. Where files with this seed were
+# published, they are replaced. Left out: claims, which have a page of their own; rules, which take
+# days; and Atari, which needs trained networks.
 SEED ?= 33
 MADE := build/findings-$(SEED)
 CONTESTS := gridworld forest risky-arms random-mdps icu-sepsis
-FOUND := $(CONTESTS) bounds coverage intervals contrasts confident rules wards hypotension
+REPRODUCE = @$(BIN)/dprl reproduce --seed $(SEED) --out $(MADE) $(if $(MINUTES),--minutes $(MINUTES))
 findings: $(STAMP)-bench
 	@test -d $(MADE)/tables || $(BIN)/dprl icu simulate --stays 2000 --seed $(SEED) --out $(MADE)/tables
-	@$(BIN)/dprl reproduce $(filter-out hypotension,$(FOUND)) --seed $(SEED) --out $(MADE) $(if $(MINUTES),--minutes $(MINUTES))
-	@$(BIN)/dprl reproduce hypotension --tables $(MADE)/tables --seed $(SEED) --out $(MADE) $(if $(MINUTES),--minutes $(MINUTES))
-	@for name in $(FOUND); do for file in rows.parquet settings.json summary.csv page.md figure.png; do \
-	  from=$(MADE)/$$name/$$file; to=docs/findings/$$name-$(SEED)-$$file; \
-	  case $$file in page.md|figure.png) to=docs/findings/$$name-$(SEED).$${file##*.};; esac; \
-	  if test -f $$from; then cp $$from $$to; fi; done; done
+	$(REPRODUCE) --logs 200 $(CONTESTS) bounds contrasts
+	$(REPRODUCE) hypotension wards --tables $(MADE)/tables
+	$(REPRODUCE) --logs 100 intervals coverage confident
+	@for from in $(MADE)/*/rows.parquet; do name=$$(basename $$(dirname $$from)); \
+	  for file in rows.parquet settings.json summary.csv page.md figure.png; do \
+	    from=$(MADE)/$$name/$$file; to=docs/findings/$$name-$(SEED)-$$file; \
+	    case $$file in page.md|figure.png) to=docs/findings/$$name-$(SEED).$${file##*.};; esac; \
+	    if test -f $$from; then cp $$from $$to; fi; done; done
 	@$(BIN)/python -c "import sys; from PIL import Image; \
 	  [Image.open(f).convert('RGB').quantize(128).save(f, optimize=True) for f in sys.argv[1:]]" docs/findings/*-$(SEED).png
 

@@ -122,7 +122,8 @@ def test_an_argument_is_described_by_a_whole_phrase(place: str) -> None:
 def listed():
     """What docs/api.md lists: the objects behind its names."""
     text = (Path(__file__).parent.parent / "docs" / "api.md").read_text()
-    for name in re.findall(r"^\.\. auto(?:class|function|exception):: (\S+)$", text, re.MULTILINE):
+    kinds = "class|function|exception|data"
+    for name in re.findall(rf"^\.\. auto(?:{kinds}):: (\S+)$", text, re.MULTILINE):
         package, _, last = name.rpartition(".")
         yield getattr(importlib.import_module(package), last)
 
@@ -131,3 +132,14 @@ def test_the_api_page_lists_every_public_name():
     known = {id(thing) for thing in listed()}
     assert [name for name, thing in PUBLIC.items() if id(thing) not in known] == []
     assert {id(getattr(dprl, n)) for n in dprl.__all__ if n.endswith(("Warning", "Error"))} <= known
+    packages = [
+        dprl,
+        *(module for n in dprl.__all__ if inspect.ismodule(module := getattr(dprl, n))),
+    ]
+    values = {
+        f"{package.__name__}.{n}": id(thing)
+        for package in packages
+        for n in package.__all__
+        if not inspect.ismodule(thing := getattr(package, n)) and not n.startswith("__")
+    }
+    assert [name for name, value in values.items() if value not in known] == []

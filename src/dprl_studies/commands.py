@@ -69,7 +69,7 @@ def reproduce(
         trials: More for rules: the International Stroke Trial (Parquet).
         games: For atari: the games to run; by default the paper's five.
         experts: For atari: a folder of trained networks.
-        logs: For claims: logs of each cell.
+        logs: Logs of each cell, if not all.
         worlds: For claims: parts of the names of worlds; by default all.
         claims: For claims: families of claims (rules, confident, gate, intervals, monitor).
         minutes: Begin no task after this time; a later run continues.

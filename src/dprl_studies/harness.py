@@ -409,6 +409,9 @@ def _write(
     if figures:
         with plot.look():
             figure = experiment.figure(rows)
+            if "seed" not in figure.get_supxlabel():
+                quick = " A quick look." if asked["quick"] else ""
+                plot.caption(figure, f"Seed {asked['seed']}.{quick}")
             for path in paths[4:]:
                 plot.save(figure, path)
     else:

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import html
 import io
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,12 @@ def curve(
     """A line with a band from low to high."""
     axis.plot(x, y, label=label, **look)
     axis.fill_between(x, low, high, color=look["color"], alpha=0.12, linewidth=0)
+
+
+def caption(figure: Any, words: str) -> None:
+    """Small text below all panels; a second call adds to it."""
+    text = " ".join(f"{figure.get_supxlabel()} {words}".split())
+    figure.supxlabel(textwrap.fill(text, int(15 * figure.get_figwidth())), fontsize=8)
 
 
 def reference(axis: Any, value: float, label: str) -> None:

@@ -9,17 +9,18 @@ problems are those of `dprl.envs`, whose true values are known. The studies of i
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dprl.errors import ParameterError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from dprl.logs.log import Log
     from dprl.policies.protocol import DeferringPolicy
-    from dprl_studies.harness import Experiment
+    from dprl_studies.harness import Experiment, Setting
 
 __all__ = ["ALL", "EXPERIMENTS", "Entry", "entry", "experiment", "names", "reviewed"]
 
@@ -159,7 +160,38 @@ def experiment(name: str, **options: Any) -> Experiment:
     if callable(made):
         made = made(**{key: options[key] for key in listed.options if key in options})
     one: Experiment = made
-    return one
+    logs = options.get("logs")
+    if logs is None or "logs" in listed.options:
+        return one
+    return replace(one, settings=lambda quick, seed: first_logs(one.settings(quick, seed), logs))
+
+
+def first_logs(tasks: Sequence[Setting], logs: int) -> list[Setting]:
+    """The tasks of the first logs of each cell; tasks that are no blocks of logs stay.
+
+    Args:
+        tasks: The settings of an experiment.
+        logs: Logs of each cell.
+
+    Returns:
+        The settings that are left, the last block of a cell cut where it must be.
+
+    Example:
+        >>> tasks = experiment("forest").settings(False, 0)
+        >>> [(t["first"], t["last"]) for t in first_logs(tasks, 30) if t["n"] == 50]
+        [(0, 25), (25, 30)]
+    """
+    begins: dict[str, int] = {}
+    left = []
+    for task in tasks:
+        if "first" not in task:
+            left.append(task)
+            continue
+        cell = str({key: value for key, value in task.items() if key not in ("first", "last")})
+        end = begins.setdefault(cell, task["first"]) + logs
+        if task["first"] < end:
+            left.append({**task, "last": min(task["last"], end)})
+    return left
 
 
 def reviewed(name: str, folder: Path, seed: int) -> tuple[DeferringPolicy, Log]:

@@ -117,12 +117,26 @@ def figure(rows: Rows) -> Any:
             color = next((c for name, c in COLORS.items() if bound.startswith(name)), "#777777")
             x, y = [r["states"] for r in line], [-r["median"] for r in line]
             axis.plot(x, y, marker="o", ms=4, color=color, label=bound)
+            ends = [
+                np.quantile(part["value"], (0.025, 0.975))
+                for states in x
+                for part in [_of(rows, problem="forest", n_min=n_min, bound=bound, states=states)]
+            ]
+            axis.fill_between(x, *(-np.array(ends).T), color=color, alpha=0.15, linewidth=0)
         plot.reference(axis, 1.0, "trivial: below this line nothing is said")
         axis.set(yscale="log", xlabel="states", title=f"n_min = {n_min}")
         axis.invert_yaxis()
     axes[0, 0].set_ylabel("guaranteed loss (log scale, less is up)")
+    logs = len(set(rows["trial"][rows["problem"] == "forest"].tolist()))
+    plot.caption(figure, f"Medians over {logs:,} logs of the forest, bands: their 2.5 to 97.5 %.")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
     return figure
+
+
+def _of(rows: Rows, **where: Any) -> Rows:
+    """The rows with these values."""
+    at = np.logical_and.reduce([rows[name] == value for name, value in where.items()])
+    return {name: column[at] for name, column in rows.items()}
 
 
 EXPERIMENT = Experiment(

@@ -31,6 +31,7 @@ from dprl.logs.reading.tables import Row, Rows
 from dprl.planning.advantages import Gain
 from dprl.planning.markov import markov_check
 from dprl_studies.harness import Experiment, Setting, by, table_of
+from dprl_studies.paper.claims import clopper_pearson
 from dprl_studies.paper.contest import blocks, mdp_seed
 
 WORLDS: dict[str, tuple[Any, tuple[int, ...]]] = {
@@ -75,7 +76,7 @@ def run(setting: Setting) -> list[Row]:
             rows += _hidden(setting, dataset, seed)
             continue
         make = WORLDS[setting["world"]][0]
-        mdp = make(dataset % 20) if make is random_mdp else make()
+        mdp = make(1_000 * setting["seed"] + dataset % 20) if make is random_mdp else make()
         log, usual = mdp.sample(setting["n"], seed=seed), mdp.value()
         for risk in RISKS:
             learner = Confident(
@@ -158,10 +159,15 @@ def figure(rows: Rows) -> Any:
     at = np.arange(len(lines))
     figure, axes = plot.grid(1, 2, width=4.8, height=4.2)
     left, right = axes[0]
-    left.barh(at - 0.2, [r["plain_above"] for r in lines], 0.38, label="ignores the choice",
-              color="#d55e00")  # fmt: skip
-    left.barh(at + 0.2, [r["bound_above"] for r in lines], 0.38, label="pays for the choice",
-              color="#0072b2")  # fmt: skip
+    for shift, column, words, color in (
+        (-0.2, "plain_above", "ignores the choice", "#d55e00"),
+        (0.2, "bound_above", "pays for the choice", "#0072b2"),
+    ):
+        share = np.nan_to_num([r[column] for r in lines])
+        counts = [(round(s * r["logs"]), r["logs"]) for s, r in zip(share, lines, strict=True)]
+        error = np.abs(np.array([clopper_pearson(*count) for count in counts]).T - share)
+        left.barh(at + shift, share, 0.38, xerr=error, error_kw={"lw": 0.8, "ecolor": "#555555"},
+                  label=words, color=color)  # fmt: skip
     left.axvline(RISKS[0], color="black", lw=1)
     left.set(yticks=at, yticklabels=names, title=f"bound above the truth, risk {RISKS[0]:g}")
     left.invert_yaxis()
@@ -171,6 +177,12 @@ def figure(rows: Rows) -> Any:
     right.set(yticks=at, yticklabels=[""] * len(at), xlim=(0, 1),
               title="median share of the true gain vouched for")  # fmt: skip
     right.invert_yaxis()
+    few, most = min(r["logs"] for r in lines), max(r["logs"] for r in lines)
+    plot.caption(
+        figure,
+        f"{most:,} logs a line{f' ({few:,} at least)' * (few < most)}. Whiskers: 95 % "
+        "Clopper-Pearson.",
+    )
     return figure
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import math
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -443,7 +442,10 @@ def leading(table: Table) -> list[str]:
     means: dict[str, list[float]] = {}
     for row in table:
         means.setdefault(row["contestant"], []).append(row["mean"])
-    groups = sorted(families(list(means)).items(), key=lambda group: "true" in group[0])
+    groups = sorted(
+        families(list(means)).items(),
+        key=lambda group: any(word in group[0] for word in ("true", "segments")),
+    )
     first = [
         max(group, key=lambda name: ("n_min 20" in name, sum(means[name]) / len(means[name])))
         for _, group in groups
@@ -509,7 +511,7 @@ def multiples(figure: Any, table: Table, problem: str, columns: int = ACROSS) ->
         axis.set_visible(False)
     for axis, (family, names) in zip(panels.flat, groups.items(), strict=False):
         draw(axis, table, problem, "cvar", names)
-        axis.set_title(family, fontsize=8)
+        axis.set_title(family.replace(", ", "\n"), fontsize=8)
         axis.set_xlabel("")
         axis.tick_params(labelsize=6)
         lines = axis.get_lines()[: len(names)]
@@ -550,7 +552,7 @@ def against_n(rows: Rows, summary: Callable[[Rows], Table], titles: Mapping[str,
     panels = sum(len(group) > 1 for group in groups) + any(len(group) == 1 for group in groups)
     heights = [3.8, 0.4 + 2.2 * math.ceil(panels / ACROSS)] * len(shown)
     figure = plot.blank(12, sum(heights))
-    figure.supxlabel(textwrap.fill(f"{CHOSEN} Bands: {made_of(rows)}", 170), fontsize=8)
+    plot.caption(figure, f"{CHOSEN} Bands: {made_of(rows)}")
     parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)
     for i, problem in enumerate(shown):
         axes = parts[2 * i, 0].subplots(1, 2)

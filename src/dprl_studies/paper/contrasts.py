@@ -138,29 +138,36 @@ def brief(table: Table) -> Table:
 def figure(rows: Rows) -> Any:
     """One panel per kind of other sample: coverage against n, one line per distribution."""
     table = summary(rows)
-    figure, axes = plot.grid(1, len(OTHERS), width=2.8, height=3.0)
+    figure, axes = plot.grid(2, len(OTHERS), width=2.8, height=2.7)
     colors = dict(zip(RETURNS, list(plot.PALETTE.values())[: len(RETURNS)], strict=True))
-    for axis, others in zip(axes[0], OTHERS, strict=True):
+    for (i, j), axis in np.ndenumerate(axes):
+        column, others = ("coverage", "welch")[i], OTHERS[j]
         for name, color in colors.items():
             line = [r for r in table if r["returns"] == name and r["others"] == others]
             if line:
-                n = [r["n"] for r in line]
-                axis.plot(n, [r["coverage"] for r in line], "o-", ms=3, color=color, label=name)
-                axis.plot(n, [r["welch"] for r in line], ":", lw=1, color=color)
+                x, y = [r["n"] for r in line], [r[column] for r in line]
+                axis.plot(x, y, "o-", ms=3, color=color, label=name)
         axis.axhline(LEVEL, color="#333333", lw=1, ls=(0, (4, 3)), zorder=1)
-        axis.set(xscale="log", xlabel="n that took it", title=f"others: {others}", ylim=(0.3, 1.02))
+        axis.set(xscale="log", ylim=(0.27, 1.02))
         axis.set_xticks(SIZES, [str(n) for n in SIZES], minor=False)
         axis.set_xticks([], minor=True)
-    axes[0, 0].set_ylabel("coverage")
+        axis.set_title(f"{('ours', 'Welch')[i]}, others: {others}", fontsize=9)
+    for axis in axes[1]:
+        axis.set_xlabel("n that took it")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("coverage")
+    draws = sorted(set(rows["draws"].tolist()))
+    plot.caption(
+        figure,
+        f"Share of draws whose {100 * LEVEL:g} % interval (dashed line) holds the truth, "
+        f"{' to '.join(f'{d:,}' for d in draws)} draws a point.",
+    )
     handles = {
         label: handle
-        for axis in axes[0]
+        for axis in axes.flat
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(
-        list(handles.values()), list(handles), loc="outside lower center", ncols=4, fontsize=8,
-        title="solid: ours; dotted: Welch's t", title_fontsize=8,
-    )  # fmt: skip
+    figure.legend(list(handles.values()), list(handles), loc="outside right center", fontsize=8)
     return figure
 
 

@@ -43,6 +43,7 @@ from dprl.logs.source import as_source
 from dprl.planning.finite_mdp import FiniteMDP
 from dprl.policies.held_out import HeldOut
 from dprl_studies.harness import Experiment, Setting, by, table_of
+from dprl_studies.paper.claims import clopper_pearson
 from dprl_studies.paper.contest import VALUES, blocks, mdp_seed
 
 PROBLEMS: Final = {"small grid": (small_grid, 500), "forest": (forest, 1_000),
@@ -294,7 +295,15 @@ def figure(rows: Rows) -> Any:
                      if r["what"] == what and r["method"] == method}  # fmt: skip
             x = np.arange(len(problems)) + (k - (len(methods) - 1) / 2) * width
             heights = [shown.get(p, np.nan) for p in problems]
-            drawn = axis.bar(x, heights, width * 0.92, color=colors[method], label=method)
+            of = {r["problem"]: r["datasets"] for r in table
+                  if r["what"] == what and r["method"] == method}  # fmt: skip
+            ends = [clopper_pearson(round(h * of[p]), of[p]) if p in of else (h, h)
+                    for p, h in zip(problems, heights, strict=True)]  # fmt: skip
+            error = np.abs(np.array(ends).T - heights)
+            drawn = axis.bar(
+                x, heights, width * 0.92, yerr=error, error_kw={"lw": 0.6, "ecolor": "#555555"},
+                color=colors[method], label=method,
+            )  # fmt: skip
             axis.bar_label(drawn, fmt=lambda v: f"{v:.2g}" if v else "", fontsize=7, padding=1)
         axis.set_xticks(range(len(problems)), problems)
         axis.grid(axis="x", visible=False)
@@ -329,6 +338,8 @@ def figure(rows: Rows) -> Any:
     axis.set(title="Certified gain ● and true gain |", xlabel="over usual practice (mean)")
     axis.set_xlim(left=0)
     axis.invert_yaxis()
+    logs = max(r["datasets"] for r in table)
+    plot.caption(figure, f"{logs:,} logs a problem; whiskers: 95 % Clopper-Pearson.")
     return figure
 
 

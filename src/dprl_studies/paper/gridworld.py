@@ -35,12 +35,13 @@ from dprl_studies.paper.contest import (
     summarise,
 )
 from dprl_studies.paper.contests import GRID as N_MIN
-from dprl_studies.paper.contests import LAST, dprl, rivals
+from dprl_studies.paper.contests import LAST, POOLED, dprl, rivals
 
 GRIDS = {"rooms": rooms, "open": open_grid, "soft": soft}
 CONTESTANTS: tuple[Setting, ...] = (
     *SURE,
     *dprl(N_MIN),
+    *POOLED,
     *rivals(N_MIN, (0.002, 0.0002), (0.01, 0.05, 0.1), N_MIN),
     *LAST,
 )
@@ -167,7 +168,7 @@ def figure(rows: Rows) -> Any:
     n = 25 if 25 in sizes else sizes[len(sizes) // 2]
     grids = [g for g in GRIDS if g in rows["problem"]]
     figure = plot.blank(23, 7.2 * len(grids))
-    figure.supxlabel(f"Layouts are ours. {CHOSEN} Bands: {made_of(rows)}", fontsize=9)
+    plot.caption(figure, f"Layouts are ours. {CHOSEN} Bands: {made_of(rows)}")
     heights = [4.2, 3.0] * len(grids)
     parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)
     for i, name in enumerate(grids):
@@ -187,7 +188,7 @@ def figure(rows: Rows) -> Any:
         parts[2 * i, 0].legend(
             *row[4].get_legend_handles_labels(), loc="outside right center", fontsize=7.5
         )
-        multiples(parts[2 * i + 1, 0], table, name, columns=11)
+        multiples(parts[2 * i + 1, 0], table, name, columns=13)
     return figure
 
 

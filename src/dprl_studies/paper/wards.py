@@ -28,15 +28,15 @@ from dprl_studies.icu.simulation import true_value
 from dprl_studies.paper.claims import clopper_pearson
 from dprl_studies.paper.hypotension import FOLLOWED, GAMMA, label, learner
 
-WARDS, STAYS, PLAYED = 20, 2_000, 2_000
+WARDS, STAYS, PLAYED = 20, 250, 500
 
 JUDGED: tuple[Setting, ...] = (
-    *({"learner": "DPRL", "n_min": n} for n in (10, 30, 50)),
-    {"learner": "DPRL paper", "n_min": 30},
-    {"learner": "SPIBB", "n_min": 30},
+    {"learner": "DPRL", "n_min": 10},
+    *({"learner": "DPRL paper", "n_min": n} for n in (10, 30, 50)),
     {"learner": "BC"},
 )  # fmt: skip
-"""Learners whose policies are judged, with their settings."""
+"""Learners whose policies are judged, with their settings: quick to learn, since most of a ward's
+time goes to the model of how its patients were treated."""
 
 SHOWN = 20.0
 """Errors beyond this are drawn at the edge of the figure."""
@@ -80,7 +80,7 @@ def run(setting: Setting) -> list[Row]:
     play: dict[str, Any] = {"gamma": GAMMA, "stays": setting["played"], "seed": seed}
     usual = true_value(None, data.preparation, **play)[0]
     rows: list[Row] = []
-    for contestant in JUDGED[::3] if setting["quick"] else JUDGED:
+    for contestant in JUDGED[:3:2] if setting["quick"] else JUDGED:
         policy = learner(contestant, data.train.n_steps, setting["quick"], seed).fit(data.train)
         said = evaluate(
             policy, data.test, gamma=GAMMA, cut="terminal", behavior=behavior, seed=seed
@@ -159,6 +159,12 @@ def figure(rows: Rows) -> Any:
         axis.set(title=contestant, xlim=(-SHOWN * 1.05, SHOWN * 1.05))
     for axis in list(axes.flat)[len(names) :]:
         axis.set_visible(False)
+    wards = len(set(rows["ward"].tolist()))
+    plot.caption(
+        figure,
+        f"Estimated less true gain, a point for each of {wards} simulated wards; beyond "
+        f"±{SHOWN:g} at the edge.",
+    )
     return figure
 
 

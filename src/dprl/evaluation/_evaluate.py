@@ -206,7 +206,7 @@ def evaluated(
     )
     if any(name not in ESTIMATORS for name in asked):
         weighted = replace(weighted, ratio=ratio, state=treated.state)
-    again, divided = None, _by_division(held, weighted, ratio, acts, clip, models)
+    again, divided = None, _by_division(held, ratio, acts, clip, models)
     del ratio, models  # a log may be large
     changed, apart, beside, balanced = _beside_practice(held, acts, recorded)
     facts = {
@@ -434,9 +434,8 @@ def _spread(x: Floats) -> float:
 
 
 def _by_division(
-    held: HeldOut, weighted: Weighted, ratio: Floats, acts: Bools, clip: float,
-    models: Sequence[Values],
-) -> dict[str, Floats]:  # fmt: skip
+    held: HeldOut, ratio: Floats, acts: Bools, clip: float, models: Sequence[Values]
+) -> dict[str, Floats]:
     """Estimator → its estimate by each way of making folds; nothing where they were made once.
 
     Each way of making folds has its own b̂ and Q̂, and so its own estimates; their mean is used.

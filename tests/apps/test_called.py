@@ -71,11 +71,22 @@ def test_a_label_is_found_by_its_place_in_a_sentence():
 
 
 @pytest.mark.parametrize(
-    "bad", [{"arm": {0: ""}}, {"arm": 3}, ["arm"], ["arm:=x"], {"a": "x" * 300}]
+    "bad",
+    [{"arm": {0: ""}}, {"arm": 3}, ["arm"], ["arm:=x"], {"a": "x" * 300}, {"arm": {0: "DEFER"}}],
 )
 def test_names_that_are_none_are_refused(bad):
     with pytest.raises(dprl.ParameterError, match="called"):
         called_of(bad)
+
+
+def test_two_actions_are_not_called_the_same():
+    columns = {"episode": range(4), "state": ["s"] * 4, "reward": [0.0] * 4}
+    frame = pd.DataFrame({**columns, "arm": ["a", "b"] * 2})
+    with pytest.raises(dprl.ParameterError, match="two actions are called 'drug'"):
+        dprl.from_frame(
+            frame, episode="episode", state="state", action="arm", reward="reward",
+            called={"arm": {"a": "drug", "b": "drug"}},
+        )  # fmt: skip
 
 
 def test_words_and_mappings_say_the_same():

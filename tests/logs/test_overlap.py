@@ -324,3 +324,23 @@ def test_a_split_that_divides_patients_is_refused(tmp_path, run):
     (tmp_path / "dprl.toml").write_text('[log]\nepisode = "id"\ngroup = "patient"\n')
     assert run("split", "v.csv", "--by", "id", "--out", "parts")[0] == 1
     assert run("split", "v.csv", "--by", "patient", "--out", "parts")[0] == 0
+
+
+def test_a_log_that_names_no_groups_is_warned_of_where_the_policy_had_some():
+    def log(first, group=True):
+        log = dprl.envs.care_pathway().sample(400, seed=first)
+        rows = np.repeat(np.arange(log.n_episodes), log.lengths)
+        table = {"episode": rows + 1_000 * first, "patient": rows // 2, "reward": log.reward}
+        table |= {
+            n: [getattr(log, f"{n}s")[c] for c in getattr(log, n)] for n in ("state", "action")
+        }
+        named = {n: n for n in ("episode", "state", "action", "reward")}
+        return dprl.from_frame(
+            pl.DataFrame(table), **named, **({"group": "patient"} if group else {})
+        )
+
+    policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log(0))
+    with pytest.raises(PolicyError, match="of the groups by 'patient' are also in the log"):
+        dprl.evaluate(policy, log(1), draws=20)
+    judged = dprl.evaluate(policy, log(1, group=False), draws=20)
+    assert any("groups by 'patient', and this one names none" in w for w in judged.warnings)

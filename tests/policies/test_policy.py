@@ -214,3 +214,8 @@ def test_both_counts_of_a_reason_are_of_the_same_visits():
     assert "(of all visits 8 took it and 14 did otherwise)" in every
     few = dprl.DPRLDiscrete(n_min=4, gamma=1.0, contrast=True).fit(log).explain("s").actions
     assert few["verdict"][0] == "only 3 did otherwise at their first visit, fewer than n_min = 4"
+
+
+def test_no_policy_has_an_action_that_reads_as_a_deferral():
+    with pytest.raises(dprl.PolicyError, match="called 'DEFER'"):
+        dprl.StochasticPolicy(("s",), ("DEFER", "wait"), {}, {}, np.array([[0.5, 0.5]]))

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from dprl._core.words import Said, either, joined, say
 from dprl.errors import ParameterError
+from dprl.logs.log import DEFERRAL
 
 KEY: Final = "called"
 """What it is called among the columns of a log."""
@@ -167,6 +168,20 @@ class Called:
 NOBODY: Final = Called()
 
 
+def check_apart(kept: Mapping[str, Any], column: Any) -> None:
+    """Refuse two actions that people would call the same: nobody could tell them apart."""
+    first: dict[str, str] = {}
+    own = kept.get(column, {}) if isinstance(column, str) else {}
+    for value, name in own.items():
+        if value and first.setdefault(name, value) != value:
+            raise ParameterError(
+                f"two actions are called {name!r}: nobody could tell them apart.",
+                f"{first[name]!r} and {value!r} of {column!r}",
+                "Give each a name of its own.",
+                argument=KEY,
+            )
+
+
 def called_of(given: Any) -> dict[str, Any]:
     """What columns and values are called, as a log keeps it.
 
@@ -197,6 +212,13 @@ def called_of(given: Any) -> dict[str, Any]:
 def _keep(kept: dict[str, Any], column: str, value: str, name: Any) -> None:
     if not isinstance(name, str) or not 0 < len(name) <= LONGEST:
         raise _odd(name)
+    if name.strip() == DEFERRAL:
+        raise ParameterError(
+            f"nothing can be called {DEFERRAL!r}: a policy says so where it names no action.",
+            f"{column}, {value}" if value else column,
+            "Give it another name, such as 'wait'.",
+            argument=KEY,
+        )
     kept.setdefault(column, {})[value] = name
 
 

@@ -515,6 +515,18 @@ UNRECORDED = say(
 )
 
 
+def ungrouped(origin: Mapping[str, Any], log: Log) -> str:
+    """Why groups in both logs would not be noticed: this one names none; '' where it does."""
+    group = origin.get("columns", {}).get("group")
+    if not group or log.columns.get("group"):
+        return ""
+    return say(
+        "the log the policy was learned from has groups by {group!r}, and this one names none: "
+        "whether it has seen them cannot be told",
+        group=str(group),
+    )
+
+
 def _damaged() -> PolicyError:
     return PolicyError(
         "the policy's record of the logs it comes from is damaged.", do="Fit it again."

@@ -24,7 +24,7 @@ from dprl.errors import ParameterError, PolicyError
 from dprl.logs.called import Called
 from dprl.logs.encoding.encoder import Encoding, encoding_of
 from dprl.logs.encoding.gaps import GONE
-from dprl.logs.log import Facts, Label, Log
+from dprl.logs.log import DEFERRAL, Facts, Label, Log
 from dprl.logs.outcome import Outcome
 from dprl.logs.overlap import WITHHELD, sealed_origin, sketch
 from dprl.logs.reading.tables import write_rows
@@ -378,6 +378,8 @@ class PolicyFields(Answering):
                 self._refuse(f"{name!r} mixes text and numbers")
         if not self.actions:
             self._refuse("it knows no action")
+        if DEFERRAL in self.actions:
+            self._refuse(f"an action called {DEFERRAL!r} is what it says where it names none")
         n_min = self.parameters.get("n_min")
         whole = isinstance(n_min, int | float) and not isinstance(n_min, bool) and n_min >= 1
         if isinstance(n_min, float):

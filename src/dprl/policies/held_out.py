@@ -39,7 +39,7 @@ from dprl.evidence.score_test import ScoreTest
 from dprl.logs.censoring import Reads, treat_cut
 from dprl.logs.design import all_chances
 from dprl.logs.log import Label, Log, check_log
-from dprl.logs.overlap import UNRECORDED, cannot_tell, seen
+from dprl.logs.overlap import UNRECORDED, cannot_tell, seen, ungrouped
 from dprl.logs.source import Chunk, Source, as_source, check_claim
 from dprl.policies.familiar import check_familiar, like_policy
 from dprl.policies.protocol import Policy, as_policy, without
@@ -238,6 +238,7 @@ class HeldOut:
             why, do = refusal
             raise PolicyError(f"{shared}: {why}", f"log {log.digest()[:12]}", do)
         unsure = cannot_tell(origin) or ("" if "log" in origin else UNRECORDED)
+        unsure = unsure or ungrouped(origin, log)
         strange = check_familiar(asked, log)
         return cls(asked, given, log, gamma, cut, behavior, seed, reads, shared, unsure, strange)
 

@@ -138,6 +138,14 @@ def test_other_tables_views_and_triggers_are_found_out_at_once(path, statements)
     assert error.value.where == "its tables and triggers are not those of verdicts"
 
 
+def test_a_damaged_file_is_refused_whatever_bytes_its_message_quotes(path):
+    Verdicts(path, "p", KEYS).add("one", "Ann", "agree")
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"CREATE TABLE facts", b"CREATE \xbbABLE facts"))
+    with pytest.raises(dprl.PolicyError, match="cannot hold verdicts"):
+        Verdicts(path, "p", KEYS)
+
+
 def test_a_file_of_an_earlier_version_opens_and_gets_its_column(path):
     """Without the column of narrowings; and once more, when it was added."""
     Verdicts(path, "p", KEYS).add("one", "Ann", "agree")

@@ -196,6 +196,8 @@ class Verdicts:
         try:
             db.execute("PRAGMA synchronous=FULL")
             yield db
+        except UnicodeDecodeError as error:  # what SQLite says of a damaged file quotes its bytes
+            raise sqlite3.DatabaseError("it is damaged") from error
         finally:
             db.close()
 

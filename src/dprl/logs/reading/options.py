@@ -391,13 +391,14 @@ class Reading:
 
     def named(self, names: Mapping[str, Any]) -> dict[str, Any]:
         """The names of a log's columns, with what else was declared that later logs need."""
-        from dprl.logs.called import KEY, called_of
+        from dprl.logs.called import KEY, called_of, check_apart
         from dprl.logs.encoding.gaps import missing_words
 
         words = missing_words(self.missing, names)
         named: dict[str, Any] = {"events": list(self.events)} if self.events else {}
         named |= self.declared_outcome.declared
         named |= {KEY: said} if (said := called_of(self.called)) else {}
+        check_apart(said, names.get("action"))
         named |= {} if self.time_to_event is None else self.time_to_event.kept
         return {**names, **named, **({"missing": words} if words else {})}
 

@@ -29,7 +29,7 @@ from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.checks import Cut, check_delta, check_gamma, check_seed
 from dprl._core.inference import cluster_parts, max_t
 from dprl._core.table import Result, Table, many, to_json_value
-from dprl._core.words import option, say, worded
+from dprl._core.words import joined, option, say, worded
 from dprl.errors import LogError
 from dprl.evidence.counts import Counts, count_source
 from dprl.learners.rules.whole import columns_of
@@ -178,23 +178,25 @@ class Effects(Result):
         """The answer in one sentence.
 
         Returns:
-            Which arm, instead of what, and by how much it is better; where none is, the first that
-            is surely worse.
+            Which arm, instead of what, and by how much it is better; and against usual practice
+            which ones are surely worse, with the number of the worst.
 
         Example:
             >>> import dprl
             >>> dprl.evaluation.Effects(()).finding()
             'No arm is surely better than usual practice.'
         """
-        if self.best is None:
-            worse = [row for row in self.rows if row["verdict"] == "worse"]
-            if worse:
-                arm = self.called.act(worse[0]["arm"])
-                return f"Not {arm}, for everyone: {self._apart(worse[0])}."
-            return f"No arm is surely better than {self.against}."
-        row = next(row for row in self.rows if row["arm"] == self.best)
-        found = say("{arm} instead of {reference}, for everyone: {gain}.", arm=self.best,
-                    reference=self.reference, gain=self._apart(row))  # fmt: skip
+        worse = [row for row in self.rows if row["verdict"] == "worse"]
+        words = []
+        if self.best is not None:
+            row = next(row for row in self.rows if row["arm"] == self.best)
+            words = [say("{arm} instead of {reference}, for everyone: {gain}.", arm=self.best,
+                         reference=self.reference, gain=self._apart(row))]  # fmt: skip
+        if worse and (self.versus is None or not words):
+            arms = joined(", ", [str(row["arm"]) for row in worse])
+            words.append(say("Not {arm}: {gain} with {action}.", arm=arms,
+                             gain=self._apart(worse[-1]), action=worse[-1]["arm"]))  # fmt: skip
+        found = joined(" ", words) if words else f"No arm is surely better than {self.against}."
         return str(self.called.said(found)) if self.called else found
 
     def _apart(self, row: dict[str, Any]) -> str:

@@ -149,7 +149,7 @@ def test_one_arm_of_a_trial_is_judged_by_all_patients(tmp_path, labels):
 ARMS = {
     2.83: ("drug instead of placebo, for everyone: the return higher by", "drug statt placebo, für"),
     0.5: ("No arm is surely better than placebo.", "Kein Arm ist sicher besser als placebo."),
-    -3.0: ("Not drug, for everyone: the return lower by", "Nicht drug, für alle: Return niedriger"),
+    -3.0: ("Not drug: the return lower by", "Nicht drug: Return niedriger"),
 }  # fmt: skip
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.optimize import linprog
 
 import dprl
 from dprl.errors import LogError, ParameterError, PolicyError
-from dprl.evaluation import budget
+from dprl.evaluation import budget, by_part
+from dprl.evaluation._budget import _bought
 
 GAINS = {"a": 0.4, "b": 0.2, "c": 0.1, "d": -0.1}
 COLUMNS = {"episode": "id", "state": "s", "action": "do"}
@@ -57,6 +61,50 @@ def test_where_less_is_better_the_best_still_come_first():
     assert [row["where"] for row in paid.rows] == ["d", "a", "b", "c"]
     assert paid.rows[1]["gain"] < 0
     assert paid.gain[0] < 0
+
+
+def test_no_other_set_of_changes_gains_more_for_the_same_budget():
+    """Also where the best per amount does not fit, and where what saves a lot loses a little."""
+    assert _bought(np.array([10.0, 1.0]), np.array([0.5, 0.1]), 0.3)[0].tolist() == [False, True]
+    kept, price = _bought(np.array([1.0, -0.1]), np.array([0.3, -0.2]), 0.1)
+    assert kept.tolist() == [True, True]
+    assert price is not None
+    rng = np.random.default_rng(3)
+    for _ in range(40):
+        gain, spent = rng.normal(size=6), rng.normal(0.3, 0.5, 6)
+        room = spent[spent < 0].sum() + rng.random()
+        kept, price = _bought(gain, spent, room)
+        sets = np.array(list(itertools.product((False, True), repeat=6)))
+        sets = sets[sets @ spent <= room + 1e-9]
+        assert gain[kept].sum() == pytest.approx((sets @ gain).max())
+        assert spent[kept].sum() <= room + 1e-6
+        # the price is what one unit more brings where changes can be bought in parts
+        ends = [
+            linprog(-gain, spent[None], [room + more], bounds=(0, 1)).fun for more in (1e-5, -1e-5)
+        ]
+        if room - 1e-5 > spent[spent < 0].sum():
+            assert (price or 0.0) == pytest.approx((ends[1] - ends[0]) / 2e-5, rel=0.5, abs=1e-3)
+
+
+def test_what_is_censored_between_decisions_is_not_spent_or_guarded():
+    """What is completed of them is the outcome: spending took it for what was spent."""
+    rng, n = np.random.default_rng(0), 300
+    days = rng.exponential(1.0, n)
+    rows = pd.DataFrame({"id": np.arange(n), "k": 0, "s": "a", "do": rng.choice(["x", "y"], n),
+                         "days": days, "dead": rng.integers(0, 2, n), "hurt": 0.0})  # fmt: skip
+    later = rows[days > 0.4].assign(k=1, s="b", days=days[days > 0.4] - 0.4)
+    log = dprl.from_frame(
+        pd.concat([rows, later]), time="k", survival=("days", "dead"), horizon=1.0, guard=["hurt"],
+        also=(), **COLUMNS,
+    )  # fmt: skip
+    half, other = log.split(0.5, seed=0)
+    policy = dprl.DPRLDiscrete(n_min=5, gamma=1.0, plan=False, cut="ipcw").fit(half)
+    for ask in (
+        lambda: budget(policy, other, most=1, costs={"x": 1}, draws=50),
+        lambda: by_part(policy, other, draws=50),
+    ):
+        with pytest.raises(LogError, match="reads single steps"):
+            ask()
 
 
 def test_what_cannot_be_paid_or_meant_is_refused():

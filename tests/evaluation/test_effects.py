@@ -48,6 +48,18 @@ def test_features_take_out_what_they_explain():
     assert short["low"] < 0.2 < short["high"]  # over usual practice, half of 0.4
 
 
+def test_against_usual_practice_the_arms_that_are_surely_worse_are_named():
+    found = dprl.effects(trial(1_200, (-1.0, 0.4, 0.4, 0.6)))
+    assert found.best == "arm3"
+    assert ". Not arm0: the return lower by " in found.finding()
+    assert found.finding().endswith(" with arm0.")
+    found = dprl.effects(trial(1_200, (-1.0, 0.4, 0.4, 0.4)), versus="arm3")
+    assert found.finding().startswith("Not arm0: the return lower by ")
+    found = dprl.effects(trial(1_200, (-1.0, -0.9, 0.4, 0.6), called={"action": {"arm0": "Old"}}))
+    assert "Not arm1, Old: " in found.finding()
+    assert found.finding().endswith(" with Old.")
+
+
 def test_the_better_of_four_arms_is_found_against_a_declared_one():
     found = dprl.effects(trial(1_200, (0.0, 0.1, 0.0, 0.8)), versus="arm0")
     assert (found.best, found.reference) == ("arm3", "arm0")

@@ -387,3 +387,33 @@ def test_judges_stay_inside_what_is_possible_and_nothing_is_proved():
     assert gated.certificate.grade == "large-sample"
     with pytest.raises(LogError, match="nothing can be proved"):
         dprl.gate(dprl.Rules(gamma=1.0), train, delta=0.1, value_range=(0, 1), seed=0)
+
+
+def test_a_part_says_what_of_it_was_not_seen_and_proves_nothing():
+    frame = made(400).assign(s="a")
+    log = read(frame, state="s")
+    half, _ = log.split(0.5, seed=0)
+    some = frame[np.isin(frame["id"], half.episodes)]
+    assert half.columns["unseen"]["rows"] == ((some["status"] == 0) & (some["days"] < 1)).sum()
+    seen = log.take(np.flatnonzero(log.more["status"] + (log.more["duration"] > 1) > 0))
+    assert seen.columns["unseen"]["rows"] == 0
+    learner = dprl.DPRLDiscrete(n_min=5, gamma=1.0)
+    schema = dprl.SiteSchema.of(log, gamma=1.0, value_range=(-40, 40))
+    whole = read(frame.assign(days=frame["T"], status=1), state="s")
+    monitor = dprl.Monitor(dprl.gate(learner, whole, value_range=(-40, 40), seed=0))
+    for part in (log, seen):  # those who were seen stand for others, so these are estimates too
+        for ask in (
+            lambda part=part: dprl.gate(learner, part, value_range=(-40, 40), seed=0),
+            lambda part=part: dprl.site_evidence(part, schema),
+            lambda part=part: monitor.add(part),
+        ):
+            with pytest.raises(LogError, match="nothing can be proved"):
+                ask()
+
+
+def test_a_time_that_is_missing_is_not_weighed_for():
+    """It was taken for an event, or for censored, at time 0."""
+    frame = made(200)
+    frame.loc[:20, "days"] = np.nan
+    with pytest.raises(LogError, match="the time 'days' is missing on 21 rows"):
+        read(frame, missing={"days": "weights"})

@@ -44,7 +44,7 @@ from dprl.errors import DprlError, LogError, ParameterError, PolicyError
 from dprl.evaluation._effects import against_everyone, effects, for_everyone
 from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._parts import by_part, by_part_for_everyone, parts_of, told_parts
-from dprl.logs.censoring import single_steps
+from dprl.logs.censoring import refuse_between
 from dprl.logs.design import all_chances
 from dprl.logs.log import Log, check_log
 from dprl.policies.base import only
@@ -492,8 +492,7 @@ def study(
         ...
     """
     check_log(log)
-    if "completed" in log.more and len(log.cut_episodes):
-        raise single_steps(log)
+    refuse_between(log)
     check_delta(delta)
     check_number("share", share, "(0, 1)")
     check_seed(seed)

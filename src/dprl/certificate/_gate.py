@@ -54,7 +54,6 @@ from dprl.certificate.settings import (
     GateSettings,
     check_cut,
     in_memory,
-    refuse_completed,
     refuse_own_medians,
 )
 from dprl.certificate.states import OTHERS_N_MIN, Proposer, check_sites, gate_states, universe
@@ -72,7 +71,7 @@ from dprl.logs.encoding.encoder import labelled, with_indicators
 from dprl.logs.log import Label, Log, check_log
 from dprl.logs.outcome import UNDECLARED
 from dprl.logs.overlap import sealed_origin
-from dprl.logs.source import LogInParts, Source, as_source, on_cluster
+from dprl.logs.source import LogInParts, Source, as_source, on_cluster, refuse_completed
 from dprl.policies.cells import CellPolicy
 from dprl.policies.certificate import IN_SAMPLE, KINDS, SWAP_SPLIT, WHOLE_POLICY, CertificateKind
 from dprl.policies.familiar import like_policy

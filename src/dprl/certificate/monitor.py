@@ -43,6 +43,7 @@ from dprl.logs.outcome import Outcome
 from dprl.logs.overlap import TOO_MUCH, beginnings_of, in_both
 from dprl.logs.reading.tables import write_rows
 from dprl.logs.returns import first_visits
+from dprl.logs.source import refuse_completed
 from dprl.policies.held_out import HeldOut
 from dprl.policies.table import TablePolicy
 
@@ -774,6 +775,7 @@ class Monitor:
             500
         """
         check_log(log)
+        refuse_completed(log, "A monitor takes groups whose outcomes were all seen.")
         with contextlib.nullcontext() if self._path is None else one_at_a_time(self._path):
             self._reload()  # another process may have added groups meanwhile
             return self._added(log, when)

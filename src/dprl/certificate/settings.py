@@ -276,17 +276,6 @@ def check_cut(treatment: str | None, source: Source | Log) -> None:
     check_claim(treatment, source, "a certificate")
 
 
-def refuse_completed(source: Source | Log) -> None:
-    """Refuse a proof where outcomes were not seen: what completes them is estimated."""
-    columns = source.facts.columns if hasattr(source, "facts") else {}
-    if unseen_words(columns):
-        raise LogError(
-            f"{columns['unseen']['rows']:,} outcomes of this log were not seen; what completes "
-            "them is estimated, so nothing can be proved from them.",
-            do=worded("Say {grade='large-sample'}."),
-        )
-
-
 def refuse_own_medians(proposal: Any, log: Any) -> None:
     """Refuse a proof on a log whose own medians fill its gaps: they depend on what certifies.
 

@@ -1,10 +1,14 @@
 """The best policy that treats at most a share, or spends at most an amount.
 
-Every change of a policy is judged alone on a log: what it gains per episode, and what it spends
-more than usual practice. They are taken in the order of gain per amount until the next would spend
-too much, those that save come first. The ratio of that next one is the *price of the last unit*:
-what one unit more to spend would bring, per unit. What is kept is judged once more, as a whole,
-since changes of several decisions need not add up.
+Every change of a policy is judged alone on a log: what it gains per episode, g, and what it spends
+more than usual practice, c. Of all sets of whole changes, x in {0, 1}, the one is kept that gains
+most and spends at most what is left of the budget, b (a knapsack, solved exactly):
+
+    max Σ g x    with    Σ c x <= b.
+
+Where changes could be bought in parts (x in [0, 1]) one unit more of b would bring the *price of
+the last unit*, the shadow price of the budget (Dantzig 1957). What is kept is judged once more as a
+whole, since changes of several decisions need not add up; where that spends too much, b is less.
 """
 
 from __future__ import annotations
@@ -14,12 +18,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dprl._core.arrays import Floats
+from dprl._core.arrays import Bools, Floats
 from dprl._core.checks import check_seed
 from dprl._core.table import Result, Table
 from dprl._core.words import worded
 from dprl.errors import LogError, ParameterError
 from dprl.evaluation._evaluate import evaluate
+from dprl.logs.censoring import refuse_between
 from dprl.logs.log import Log
 from dprl.logs.outcome import UNDECLARED, Outcome
 from dprl.logs.reading.sums import costs_of
@@ -160,19 +165,18 @@ def budget(
             argument="costs",
         )  # fmt: skip
     singles, log = single_changes(policy), like_policy(policy, log)
+    refuse_between(log)
     labels = [str(label) for label in log.actions]
     unknown = sorted({*known} - {*labels})
     if unknown:
         raise LogError(
             f"costs name {unknown[0]!r}, and no action is called so.", f"actions are {labels[:8]}"
         )
-    price = np.array([known.get(label, 0.0) for label in labels])
+    cost = np.array([known.get(label, 0.0) for label in labels])
     own = {"survival", "horizon", "target", "outcome", "unit", "better", "unseen"}
     plain = {k: v for k, v in log.columns.items() if k not in own}
     better = {"better": "lower"} if log.outcome.falls else {}
-    spending = replace(
-        log, reward=log.outcome.shown(price[log.action]), columns={**plain, **better}
-    )
+    spending = replace(log, reward=log.outcome.shown(cost[log.action]), columns={**plain, **better})
 
     def judged(one: Any, of: Log) -> tuple[Floats, float]:
         """The difference to usual practice with its ends, and the value of usual practice."""
@@ -191,32 +195,61 @@ def budget(
         places.append(place)
         found.append({"where": where, "suggested": suggested, "gain": float(gain),
                       "low": float(low), "high": float(high), "spent": float(spent)})  # fmt: skip
-    ratio = [_ratio(log.outcome.shown(row["gain"]), row["spent"]) for row in found]
-    total, last = usual, None
-    kept: list[int] = []
-    rows: list[dict[str, Any]] = []
-    for k in np.argsort(-np.array(ratio), kind="stable").tolist():
-        row = found[k]
-        pays = ratio[k] > 0 and total + row["spent"] <= most and last is None
-        if pays:
-            total, kept = total + row["spent"], [*kept, k]
-        elif ratio[k] > 0 and last is None:
-            last = ratio[k]
-        rows.append({**row, "total": total, "kept": pays})
-    if total > most:
-        raise ParameterError(
-            f"usual practice spends {usual:.3g} an episode, and nothing that saves brings it down "
-            f"to {most:.3g}.",
-            do="Where the policy is silent practice goes on: learn a policy that says where not to "
-            "treat, or allow more.",
-            argument="most",
-        )
-    paid = only(policy, [places[k] for k in sorted(kept)])
+    gain = np.array([log.outcome.shown(row["gain"]) for row in found])
+    spent = np.array([row["spent"] for row in found])
+    room, paid, more = most - usual, policy, np.inf
+    for _ in range(len(found) + 1):
+        if spent[spent < 0].sum() > room + TINY:
+            raise _too_little(usual, most)
+        kept, price = _bought(gain, spent, room)
+        paid = only(policy, [place for place, own in zip(places, kept, strict=True) if own])
+        more = judged(paid, spending)[0][0]
+        if usual + more <= most + TINY:
+            break
+        room -= usual + more - most
+    else:
+        raise _too_little(usual, most)
     whole, _ = judged(paid, log)
-    more, _ = judged(paid, spending)
     gains = (float(whole[0]), float(whole[1]), float(whole[2]))
+    total, rows = usual, []
+    ratio = np.array([_ratio(*each) for each in zip(gain, spent, strict=True)])
+    for k in np.lexsort((-ratio, spent > 0, ~kept)).tolist():
+        total += spent[k] if kept[k] else 0.0
+        rows.append({**found[k], "total": float(total), "kept": bool(kept[k])})
     return Budget(
-        paid, tuple(rows), float(most), usual, usual + float(more[0]), gains, last, log.outcome
+        paid, tuple(rows), float(most), usual, usual + float(more), gains, price, log.outcome
+    )
+
+
+TINY = 1e-9
+"""Of an amount: what rounding may add."""
+
+
+def _bought(gain: Floats, spent: Floats, room: float) -> tuple[Bools, float | None]:
+    """The changes that gain most for what may be spent; and what one unit more would bring."""
+    from scipy.optimize import LinearConstraint, linprog, milp
+
+    worth = (gain > 0) | (spent < 0)
+    if not worth.any():
+        return worth, None
+    room = max(room, spent[spent < 0].sum()) + TINY
+    top = worth.astype(float)
+    whole = milp(
+        -gain, integrality=np.ones(len(gain)), bounds=(0, top),
+        constraints=LinearConstraint(spent[None, :], ub=room), options={"mip_rel_gap": 0.0},
+    )  # fmt: skip
+    parts = linprog(-gain, spent[None, :], [room], bounds=np.column_stack((0 * top, top)))
+    price = -float(parts.ineqlin.marginals[0])
+    return np.asarray(whole.x > 0.5), price if price > TINY else None
+
+
+def _too_little(usual: float, most: float) -> ParameterError:
+    return ParameterError(
+        f"usual practice spends {usual:.3g} an episode, and nothing that saves brings it down "
+        f"to {most:.3g}.",
+        do="Where the policy is silent practice goes on: learn a policy that says where not to "
+        "treat, or allow more.",
+        argument="most",
     )
 
 

@@ -29,7 +29,7 @@ from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.checks import Cut, check_delta, check_gamma, check_seed
 from dprl._core.inference import cluster_parts, max_t
 from dprl._core.table import Result, Table, many, to_json_value
-from dprl._core.words import N_, say, word, worded
+from dprl._core.words import N_, joined, say, word, worded
 from dprl.errors import LogError
 from dprl.evidence.counts import Counts, count_source
 from dprl.learners.rules.whole import columns_of
@@ -193,8 +193,8 @@ class Effects(Result):
         """The answer in one sentence.
 
         Returns:
-            Which arm, instead of what, and by how much it is better; where none is, the first that
-            is surely worse.
+            Which arm, instead of what, and by how much it is better; and against usual practice
+            which ones are surely worse, with the number of the worst.
 
         Example:
             >>> import dprl
@@ -202,15 +202,19 @@ class Effects(Result):
             'No arm is surely better than usual practice.'
         """
         reference = word(PRACTICE) if self.versus is None else str(self.versus)
-        found = say("No arm is surely better than {reference}.", reference=reference)
-        row = next((row for row in self.rows if row["arm"] == self.named), None)
-        if row is not None and row["verdict"] == "better":
-            found = say("{arm} instead of {reference}, for everyone: {gain}.", arm=self.named,
-                        reference=reference, gain=self._apart(row))  # fmt: skip
-        elif row is not None:
-            found = say("Not {arm}, for everyone: {gain}.", arm=self.named,
-                        gain=self._apart(row))  # fmt: skip
-        shown: str = self.called.said(found)
+        worse = [row for row in self.rows if row["verdict"] == "worse"]
+        words = []
+        if self.best is not None:
+            row = next(row for row in self.rows if row["arm"] == self.best)
+            words = [say("{arm} instead of {reference}, for everyone: {gain}.", arm=self.best,
+                         reference=reference, gain=self._apart(row))]  # fmt: skip
+        if worse and (self.versus is None or not words):
+            arms = joined(", ", [str(row["arm"]) for row in worse])
+            words.append(say("Not {arm}: {gain} with {action}.", arm=arms,
+                             gain=self._apart(worse[-1]), action=worse[-1]["arm"]))  # fmt: skip
+        if not words:
+            words = [say("No arm is surely better than {reference}.", reference=reference)]
+        shown: str = self.called.said(joined(" ", words))
         return shown
 
     def _apart(self, row: dict[str, Any]) -> str:

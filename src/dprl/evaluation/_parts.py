@@ -20,6 +20,7 @@ from dprl._core.words import either, worded
 from dprl.errors import LogError, ParameterError
 from dprl.evaluation._effects import effects
 from dprl.evaluation._evaluate import evaluate
+from dprl.logs.censoring import refuse_between
 from dprl.logs.log import Log
 from dprl.logs.reading.sums import COST, OF
 from dprl.logs.unseen import SEEN, completed
@@ -96,6 +97,7 @@ def _table(
     log: Log, level: float, judged: Callable[[Log, float], tuple[float, float, float]]
 ) -> Table:
     """The parts of a log, each judged as an outcome of its own."""
+    refuse_between(log)
     weights, guards = parts_of(log)
     if not weights and not guards:
         raise ParameterError(

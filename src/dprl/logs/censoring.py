@@ -369,8 +369,8 @@ def treat_cut(
     if cut in DROPS:
         return _without(log, episodes if reads == "rewards" else from_cut_on(log))
     if cut == "ipcw":
-        if reads == "transitions" and timed:
-            raise single_steps(log)
+        if reads == "transitions":
+            refuse_between(log)
         if reads == "transitions":
             raise ParameterError(
                 worded(
@@ -408,14 +408,15 @@ def treat_cut(
     return replace(log, ended=np.where(log.ended == CUT, TERMINAL, log.ended))
 
 
-def single_steps(log: Log) -> LogError:
-    """That what was asked for reads single steps, and some were censored between decisions."""
-    return LogError(
-        f"{len(log.cut_episodes):,} of {log.n_episodes:,} episodes were censored between "
-        "decisions, and what was asked for reads single steps.",
-        f"episode {log.episodes[log.cut_episodes[0]]!r}",
-        timed_advice(),
-    )
+def refuse_between(log: Log) -> None:
+    """Refuse a time to event with censoring between decisions, where single steps are read."""
+    if "completed" in log.more and len(log.cut_episodes):
+        raise LogError(
+            f"{len(log.cut_episodes):,} of {log.n_episodes:,} episodes were censored between "
+            "decisions, and what was asked for reads single steps.",
+            f"episode {log.episodes[log.cut_episodes[0]]!r}",
+            timed_advice(),
+        )
 
 
 def timed_advice() -> str:

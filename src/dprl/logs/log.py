@@ -719,7 +719,7 @@ class Log:
         keep[chosen] = True
         rows = np.repeat(keep, self.lengths)
         codes, group = np.unique(self.group[chosen], return_inverse=True)
-        return replace(
+        part = replace(
             self,
             dropped=0,
             starts=np.concatenate(([0], np.cumsum(self.lengths[chosen]))),
@@ -729,6 +729,12 @@ class Log:
             groups=labels_at(self.groups, codes),
             ended=self.ended[chosen],
         )
+        if "unseen" not in self.columns:
+            return part
+        from dprl.logs.unseen import unseen_in
+
+        facts = {**self.columns["unseen"], "rows": unseen_in(part)}
+        return replace(part, columns={**self.columns, "unseen": facts})
 
     def at_rows(self, rows: NDArray[Any]) -> dict[str, Any]:
         """All columns that have one entry per row, at some of the rows.

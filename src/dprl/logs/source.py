@@ -593,18 +593,38 @@ COMPLETED = sentences(
 
 
 def unseen_words(columns: Mapping[str, Any]) -> str:
-    """How many outcomes of a log with these columns were not seen, and what is done; '' for none.
+    """How many outcomes of a log with these columns were not seen, and what is done.
 
     Args:
         columns: The columns of a log, or those that a policy keeps.
+
+    Returns:
+        A sentence; '' where outcomes are as they were recorded. Of a part of a log in which all
+        were seen it says 0: its outcomes were weighed for others all the same.
     """
-    n = int((columns.get("unseen") or {}).get("rows", 0))
-    if not n:
+    if not columns.get("unseen"):
         return ""
+    n = int(columns["unseen"].get("rows", 0))
     return say_many(
         "{n:,} outcome was not seen: {completed}", "{n:,} outcomes were not seen: {completed}", n,
         completed=COMPLETED,
     )  # fmt: skip
+
+
+def refuse_completed(source: Any, do: str = "") -> None:
+    """Refuse a proof where outcomes were not seen: what completes them is estimated.
+
+    Args:
+        source: A log, wherever its rows are.
+        do: What to do about it. Default "": ask for large samples.
+    """
+    columns = source.facts.columns if hasattr(source, "facts") else {}
+    if unseen_words(columns):
+        raise LogError(
+            f"{columns['unseen']['rows']:,} outcomes of this log were not seen; what completes "
+            "them is estimated, so nothing can be proved from them.",
+            do=do or worded("Say {grade}.", grade=option("grade", "large-sample")),
+        )
 
 
 # --- A log in parts: a log that need not fit into memory (see `dprl.logs.source`)

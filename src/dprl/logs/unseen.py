@@ -231,6 +231,15 @@ def completed(log: Log) -> Log:
     return replace(log, reward=reward, columns={**log.columns, "unseen": facts})
 
 
+def unseen_in(log: Log) -> int:
+    """How many outcomes of a completed log, or of a part of one, were not seen."""
+    if SEEN in log.more:
+        return int(np.isnan(log.more[SEEN]).sum())
+    first = log.starts[:-1]
+    early = log.more["duration"][first] < float(log.columns["horizon"])
+    return int((early & (log.more["status"][first] == 0)).sum())
+
+
 def _refuse_unmeasured(log: Log, might: Bools, seen: Bools) -> None:
     """Refuse an action, or an action in a state, whose outcome (hardly) anybody measured."""
     cells = [log.action.astype(np.int64)]

@@ -673,8 +673,8 @@ def tradeoff(paid: Budget) -> Figure:
         paid: The result of `dprl.evaluation.budget`.
 
     Returns:
-        A figure with one row per change that gains: where, suggested, spent and gained by all so
-        far, per episode, and kept; the first is usual practice.
+        A figure with one row per change that gains or is kept: where, suggested, spent and gained
+        by all so far, per episode, and kept; the first is usual practice.
 
     Example:
         >>> import dprl
@@ -687,7 +687,7 @@ def tradeoff(paid: Budget) -> Figure:
     rows = [{"where": "", "suggested": "usual practice", "spent": paid.usual, "gained": 0.0,
              "kept": True}]  # fmt: skip
     for row in paid.rows:
-        if paid.outcome.shown(row["gain"]) > 0:
+        if row["kept"] or paid.outcome.shown(row["gain"]) > 0:
             so_far = {"spent": rows[-1]["spent"] + row["spent"],
                       "gained": rows[-1]["gained"] + row["gain"]}  # fmt: skip
             rows.append({**{k: row[k] for k in ("where", "suggested", "kept")}, **so_far})

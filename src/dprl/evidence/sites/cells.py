@@ -37,6 +37,7 @@ from dprl.logs.follow_up import window_of
 from dprl.logs.log import Label, Log, check_log
 from dprl.logs.overlap import log_mark
 from dprl.logs.returns import first_of, first_visits, refuse_outside, returns
+from dprl.logs.source import refuse_completed
 
 USUAL_K = 10
 """The fewest groups of a cell, where a site does not say."""
@@ -182,6 +183,7 @@ def _suppressed(whole: SiteEvidence, k: int) -> SiteEvidence:
 def in_schema(log: Log, schema: SiteSchema) -> Log:
     """The log with the schema's labels and follow-up, or a LogError."""
     check_log(log)
+    refuse_completed(log, "Sites count outcomes that were all seen: read the log in one place.")
     log.codes()
     if schema.follow_up is not None and log.follow_up is None:
         log = log.followed(schema.follow_up)

@@ -93,7 +93,7 @@ from dprl.learners.rules.search import (
     whole,
 )
 from dprl.learners.rules.whole import Steps, with_past
-from dprl.logs.censoring import single_steps, treat_cut
+from dprl.logs.censoring import refuse_between, treat_cut
 from dprl.logs.encoding.encoder import filled
 from dprl.logs.log import Log, check_log, deal
 from dprl.logs.outcome import Outcome
@@ -281,8 +281,7 @@ class Rules(Settings):
                     learner=api("dprl.Confident"),
                 ),
             )
-        if "completed" in log.more and len(log.cut_episodes):
-            raise single_steps(log)
+        refuse_between(log)
         check_claim(self.cut, log, "the claim of rules")
         settled = treat_cut(log, self.gamma, self.cut, reads="returns").gathered()
         groups = len(settled.groups)

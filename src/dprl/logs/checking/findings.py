@@ -252,8 +252,9 @@ class CheckResult(Result):
     @property
     def _curves(self) -> Table | None:
         """The curves of a time to event."""
-        timed = isinstance(self.log, Log) and "duration" in self.log.more
-        return self.log.curves() if timed else None
+        if isinstance(self.log, Log) and "duration" in self.log.more:
+            return self.log.curves()
+        return None
 
     def _head(self) -> str:
         head = f"{self.about}\n{self.log!r}" if self.log is not None else "No log could be read."

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.table import many
 from dprl.errors import CutWarning, LabelWarning, LogError, MissingWarning
 from dprl.logs.checking.findings import CheckResult, Finding, Whole, sorted_findings
 from dprl.logs.checking.labels import LABEL_RULES, Vocabulary, called_as_answers
@@ -164,8 +165,17 @@ def _flagged(c: Columns, words: Mapping[str, str]) -> Columns:
 
 def _weighed(c: Columns, words: Mapping[str, str]) -> Columns:
     """The columns with rewards as they were measured beside them, where they are completed."""
-    if words.get(str(c.names["reward"])) != "weights":
+    name = str(c.names["reward"])
+    if words.get(name) != "weights":
         return c
+    gone = np.isnan(c.reward)
+    if "survival" in c.names and gone.any():
+        raise LogError(
+            f"the time {name!r} is missing on {many(int(gone.sum()), 'row')}, and weights complete "
+            "what was measured once, not a time.",
+            c.place(int(np.argmax(gone))),
+            "Write the last time at which they were seen, as censored, or leave them out.",
+        )
     c = zeros_before_the_end(c)
     measured = {**c.more, SEEN: c.reward.copy()}
     return replace(c, reward=np.where(np.isnan(c.reward), 0.0, c.reward), more=measured)

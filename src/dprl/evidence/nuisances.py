@@ -549,6 +549,7 @@ def fit_nuisances(
     step: bool = True,
     categories: bool = False,
     more: Floats | None = None,
+    halved: bool = False,
     threads: int | None = None,
 ) -> Nuisances:
     """Values and probabilities of actions of usual practice, cross-fitted by group.
@@ -575,6 +576,8 @@ def fit_nuisances(
         more: float64 (N, k), further columns of our models: whether a row is in a region without
             takers of an action, say, where a smooth model would be wrong on both sides of the
             border. Default None.
+        halved: Whether models see half of the groups that they could, to tell what they still
+            learn. Default False.
         threads: How many fits run at a time; the answer does not depend on it. Default None: as
             many as there are cores.
 
@@ -619,6 +622,8 @@ def fit_nuisances(
     )
     regressors = check_regressor(value_model, columns_of(log, step, marks is not None))
     practice = Practice(log, folds, seed, step, marks, menu, threads)
+    if halved:
+        practice.fits = [fit.halved() for fit in practice.fits]
     if more is not None and practice.ours(behavior_models) and value_model is None:
         practice.more = more
     models = practice.models(behavior_models) if estimated else []

@@ -18,10 +18,12 @@ may be a region: sides that it does not need are dropped, the weights of sums ar
 are moved to where they fit best. The region that tells most of who took the action is taken out of
 the log, and so on. What it tells is beyond what `LINES`, a logistic model of all columns, expects:
 where few are treated because treatment goes with one feature, ends of that feature would otherwise
-be taken for the region of those who must not have it. At every node the direction w of the sum is
-the least-squares one of the node's rows, and again that of the half of them where takers are fewer
-(`ZOOMS` times): the border of the region is what counts, not what moves practice elsewhere. Few
-features are in it (`TERMS`), with few digits, because people read it.
+be taken for the region of those who must not have it. Each number in a border costs half the
+logarithm of the rows (BIC), or the search would find regions of many borders that are empty by
+chance. At every node the direction w of the sum is the least-squares one of the node's rows, and
+again that of the half of them where takers are fewer (`ZOOMS` times): the border of the region is
+what counts, not what moves practice elsewhere. Few features are in it (`TERMS`), with few digits,
+because people read it.
 """
 
 from __future__ import annotations
@@ -163,7 +165,12 @@ def without(Z: Floats, sums: Ints, taken: Bools, share: float, seed: int) -> lis
         if not regions:
             break
         apart = [inside(region, z) for region in regions]
-        best = int(np.argmax([_surprise(took[at], expected[at]) for at in apart]))
+        numbers = [sum(len(side.terms) for side in region) for region in regions]
+        told = [
+            _surprise(took[at], expected[at]) - k * np.log(len(z)) / 2
+            for at, k in zip(apart, numbers, strict=True)
+        ]
+        best = int(np.argmax(told))
         found.append(regions[best])
         rows = rows[~apart[best]]
     return found

@@ -196,7 +196,8 @@ def contraindication(
     """A treatment that helps most and ruins those who are hardly ever given it.
 
     Where a + b + c > `above` (14 % of patients with the default) people treat with probability
-    `chance`, elsewhere with .5 or as `slope` says. Treatment brings `helps`, and costs `loss` in that group.
+    `chance`, elsewhere with .5 or as `slope` says. Treatment brings `helps`, and costs `loss` in
+    that group.
 
     Args:
         above: The threshold. Default 1.9.

@@ -205,7 +205,7 @@ def _surprise(taken: Bools, expected: Floats) -> float:
     return float(xlogy(k, k / n) + xlogy(n - k, 1 - k / n) - usual) if n else 0.0
 
 
-def largest_empty(Z: Floats, taken: Bools, expected: Floats) -> tuple[Bools, float]:
+def largest_empty(Z: Floats, taken: Bools) -> tuple[Bools, float]:
     """The largest group among whom nobody took an action, of those that a search finds.
 
     That nobody of few took it does not surprise, and does not say that anybody would be given it:
@@ -215,10 +215,10 @@ def largest_empty(Z: Floats, taken: Bools, expected: Floats) -> tuple[Bools, flo
     Args:
         Z: float64 (n, p), columns without gaps.
         taken: bool (n,), who took the action.
-        expected: float64 (n,), the chance of each to take it.
 
     Returns:
-        bool (n,), the members of the group, and how many such groups there would be by chance.
+        bool (n,), the members of the group, and how many such groups chance would make, if it were
+        as `LINES` expects.
     """
     best = np.zeros(len(Z), bool)
     if not taken.any():
@@ -236,6 +236,7 @@ def largest_empty(Z: Floats, taken: Bools, expected: Floats) -> tuple[Bools, flo
                     at = total > total[taken].max()
                     looked += 1
                     best = at if at.sum() > best.sum() else best
+    expected = _expected(Z, taken, float(taken.mean()))
     return best, looked * float(np.prod(1 - expected[best]))
 
 

@@ -818,8 +818,7 @@ def untreated(here: Scores, there: Scores, place: Place, a: int) -> float:
         return 0.0
     X = np.concatenate([np.column_stack((half.X, half.b[:, a])) for half in both])
     Z, _ = columns(X, (*log.levels, None) if log.levels else ())
-    took = np.concatenate([half.follows(a) for half in both])
-    empty, chance = largest_empty(Z, took, np.concatenate([half.b[:, a] for half in both]))
+    empty, chance = largest_empty(Z, np.concatenate([half.follows(a) for half in both]))
     if chance > BY_CHANCE and not place.unless:
         return 0.0
     worst = np.concatenate([half.V for half in both]) - log.reward.min()

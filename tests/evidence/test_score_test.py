@@ -148,7 +148,7 @@ def test_models_that_are_refuted_are_mended():
 
 
 def test_where_the_model_is_refuted_rules_are_not_claimed():
-    log, _ = null_log("product", 1_000, seed=3, slope=2.0)
+    log, _ = null_log("product", 1_000, seed=4, slope=2.0)
     policy = dprl.Rules(gamma=1.0, splits=1).fit(
         log, behavior_models=[("own", LogisticRegression())]
     )

@@ -22,19 +22,23 @@ BORDERS = {
 }
 
 
+@pytest.mark.parametrize("slope", [0.0, 1.2])
 @pytest.mark.parametrize("border", BORDERS)
-def test_an_empty_region_is_found_whatever_its_border(border):
+def test_an_empty_region_is_found_whatever_its_border(border, slope):
+    """Also where few are treated elsewhere, because treatment goes with one feature."""
     rng = np.random.default_rng(3)
     x = rng.normal(size=(1_000, 6))
     empty = BORDERS[border](x)
-    taken = rng.random(1_000) < np.where(empty, 0.005, 0.5)
+    taken = rng.random(1_000) < np.where(empty, 0.005, 1 / (1 + np.exp(-slope * x[:, 5])))
     _, _, regions = found(x, taken)
     new = rng.normal(size=(20_000, 6))
     here, bare = BORDERS[border](new), np.zeros(20_000, bool)
     for region in regions:
         bare |= inside(region, new)
     assert (bare & here).sum() > 0.75 * here.sum()
-    assert (bare & ~here).mean() < 0.05
+    assert slope or (bare & ~here).mean() < 0.05
+    first = inside(regions[0], new)  # it surprises most
+    assert (first & here).sum() > 0.6 * max(first.sum(), here.sum())
 
 
 def test_where_many_are_treated_nothing_is_empty():

@@ -520,7 +520,7 @@ class Nuisances:
         assert self.returns is not None
         return self.V, self.practice.closer(self.returns)
 
-    def doubt_at(self, rows: Ints, action: int, level: float) -> ScoreTest | None:
+    def doubt_at(self, rows: Ints, action: int, level: float, side: int = 0) -> ScoreTest | None:
         """What the errors of b at some rows say of it, against what outcomes go with, too.
 
         None where all is known.
@@ -529,10 +529,11 @@ class Nuisances:
             rows: int64, the rows.
             action: The code of the action whose probability is tested.
             level: The chance that a sound model is refuted.
+            side: Of what outcomes go with, the side that matters; see `score_test`. Default 0.
         """
         if self.doubt is None or self.practice is None:
             return None
-        return self.practice.doubt(self.b, rows, action, level, np.column_stack(self.aims))
+        return self.practice.doubt(self.b, rows, action, level, np.column_stack(self.aims), side)
 
 
 def fit_nuisances(
@@ -547,6 +548,7 @@ def fit_nuisances(
     step: bool = True,
     categories: bool = False,
     more: Floats | None = None,
+    halved: bool = False,
     threads: int | None = None,
 ) -> Nuisances:
     """Values and probabilities of actions of usual practice, cross-fitted by group.
@@ -573,6 +575,8 @@ def fit_nuisances(
         more: float64 (N, k), further columns of our models: whether a row is in a region without
             takers of an action, say, where a smooth model would be wrong on both sides of the
             border. Default None.
+        halved: Whether models see half of the groups that they could, to tell what they still
+            learn. Default False.
         threads: How many fits run at a time; the answer does not depend on it. Default None: as
             many as there are cores.
 
@@ -617,6 +621,8 @@ def fit_nuisances(
     )
     regressors = check_regressor(value_model, columns_of(log, step, marks is not None))
     practice = Practice(log, folds, seed, step, marks, menu, threads)
+    if halved:
+        practice.fits = [fit.halved() for fit in practice.fits]
     if more is not None and practice.ours(behavior_models) and value_model is None:
         practice.more = more
     models = practice.models(behavior_models) if estimated else []
@@ -790,12 +796,13 @@ class Practice:
 
     def doubt(
         self, b: Floats, rows: Ints | None = None, action: int | None = None, level: float = LEVEL,
-        aimed: Floats | None = None,
+        aimed: Floats | None = None, side: int = 0,
     ) -> ScoreTest:  # fmt: skip
         """Whether probabilities are refuted, at some rows and for one action or everywhere."""
         return score_test(
             *self._shapes, b, self.log.action, self.group, rows=rows,
-            actions=None if action is None else [action], level=level, aimed=aimed, seed=self.seed,
+            actions=None if action is None else [action], level=level, aimed=aimed, side=side,
+            seed=self.seed,
         )  # fmt: skip
 
     def closer(self, G: Floats) -> Floats:

@@ -16,10 +16,14 @@ takers if the action were as frequent there as elsewhere. A tree of depth `DEPTH
 likelihood of who took the action, once with sums and once without; a node with hardly any takers
 may be a region: sides that it does not need are dropped, the weights of sums are turned, and sides
 are moved to where they fit best. The region that tells most of who took the action is taken out of
-the log, and so on. At every node the direction w of the sum is the least-squares one of the node's
-rows, and again that of the half of them where takers are fewer (`ZOOMS` times): the border of the
-region is what counts, not what moves practice elsewhere. Few features are in it (`TERMS`), with few
-digits, because people read it.
+the log, and so on. What it tells is beyond what `LINES`, a logistic model of all columns, expects:
+where few are treated because treatment goes with one feature, ends of that feature would otherwise
+be taken for the region of those who must not have it. Each number in a border costs half the
+logarithm of the rows (BIC), or the search would find regions of many borders that are empty by
+chance. At every node the direction w of the sum is the least-squares one of the node's rows, and
+again that of the half of them where takers are fewer (`ZOOMS` times): the border of the region is
+what counts, not what moves practice elsewhere. Few features are in it (`TERMS`), with few digits,
+because people read it.
 """
 
 from __future__ import annotations
@@ -56,6 +60,10 @@ FEW = 3
 """The most columns of a sum that is tried without asking whether it tells most."""
 MANY = 8
 """How many columns are looked at for a group without takers, those that go with who took first."""
+SMALL_LOG = 4_000
+"""The most steps of which as many are looked at for an end; else one more than `FEW`."""
+LINES = {"C": 1.0, "max_iter": 200}
+"""The model of who takes the action against which a region is a surprise."""
 TERMS, SMALL = 6, 0.25
 """The most features of a sum, and the least weight beside the largest, per standard deviation."""
 REGIONS = 4
@@ -146,15 +154,22 @@ def without(Z: Floats, sums: Ints, taken: Bools, share: float, seed: int) -> lis
     found: list[tuple[Side, ...]] = []
     while len(rows) and len(found) < REGIONS:
         z, took = Z[rows], taken[rows]
+        expected = _expected(z, took, share)
         regions = [
             _settled(z, took, share, region)
-            for tried in (sums, sums[:0])
-            for region in _grown(z, tried, took, share)
-        ] or [_settled(z, took, share, region) for region in _ends(z, sums, took, share)]
+            for region in (
+                *(one for tried in (sums, sums[:0]) for one in _grown(z, tried, took, share)),
+                *_ends(z, sums, took, share, expected),
+            )
+        ]
         if not regions:
             break
         apart = [inside(region, z) for region in regions]
-        told = [_told(int(took[at].sum()), int(at.sum()), int(took.sum()), len(z)) for at in apart]
+        numbers = [sum(len(side.terms) for side in region) for region in regions]
+        told = [
+            _surprise(took[at], expected[at]) - k * np.log(len(z)) / 2
+            for at, k in zip(apart, numbers, strict=True)
+        ]
         best = int(np.argmax(told))
         found.append(regions[best])
         rows = rows[~apart[best]]
@@ -169,6 +184,27 @@ def inside(region: tuple[Side, ...], Z: Floats) -> Bools:
     return at
 
 
+def _expected(Z: Floats, taken: Bools, share: float) -> Floats:
+    """float64 (n,), the chance of each row that the action was taken, as lines tell it."""
+    from sklearn.linear_model import LogisticRegression
+
+    if taken.all() or not taken.any():
+        return np.full(len(Z), float(taken.mean()))
+    spread = Z.std(axis=0)
+    x = (Z - Z.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    said = LogisticRegression(**LINES).fit(x, taken).predict_proba(x)[:, 1]
+    return np.asarray(np.clip(said, min(2 * min(ETA, share / RARER), 0.5), 0.95))
+
+
+def _surprise(taken: Bools, expected: Floats) -> float:
+    """How much likelier it is who took the action at some rows if all had one chance there."""
+    from scipy.special import xlogy
+
+    n, k = len(taken), int(taken.sum())
+    usual = np.log(np.where(taken, expected, 1 - expected)).sum()
+    return float(xlogy(k, k / n) + xlogy(n - k, 1 - k / n) - usual) if n else 0.0
+
+
 def largest_empty(Z: Floats, taken: Bools) -> tuple[Bools, float]:
     """The largest group among whom nobody took an action, of those that a search finds.
 
@@ -181,8 +217,8 @@ def largest_empty(Z: Floats, taken: Bools) -> tuple[Bools, float]:
         taken: bool (n,), who took the action.
 
     Returns:
-        bool (n,), the members of the group, and how many groups so large there would be by chance
-        if all were as likely to take it.
+        bool (n,), the members of the group, and how many such groups chance would make, if it were
+        as `LINES` expects.
     """
     best = np.zeros(len(Z), bool)
     if not taken.any():
@@ -200,7 +236,8 @@ def largest_empty(Z: Floats, taken: Bools) -> tuple[Bools, float]:
                     at = total > total[taken].max()
                     looked += 1
                     best = at if at.sum() > best.sum() else best
-    return best, looked * float((1 - taken.mean()) ** best.sum())
+    expected = _expected(Z, taken, float(taken.mean()))
+    return best, looked * float(np.prod(1 - expected[best]))
 
 
 def hardly(took: int, steps: int, share: float) -> bool:
@@ -270,22 +307,23 @@ def _beyond(side: Side, within: Bools, Z: Floats, taken: Bools, share: float) ->
 
 
 def _moved(
-    side: Side, Z: Floats, taken: Bools, q: float, share: float, less: float = 0.0
+    side: Side, Z: Floats, taken: Bools, q: float | Floats, share: float, less: float = 0.0
 ) -> tuple[float, Side]:
     """The side where it fits best, and how likely it is; with `less` as far out as that allows."""
     eta = min(ETA, share / RARER)
     total = side.of(Z) * (1 if side.above else -1)
     order = np.argsort(-total, kind="stable")
     n, k = np.arange(1, len(total) + 1), np.cumsum(taken[order], dtype=np.int64)
-    likelier = np.log((1 - eta) / (1 - q)) * (n - k) + np.log(eta / q) * k
+    told = np.where(taken, np.log(eta / q), np.log((1 - eta) / (1 - np.asarray(q))))
+    likelier = np.cumsum(told[order])
     apart = np.append(np.diff(total[order]) < 0, False)
     fine = apart & _few(k, n, share)
     if not fine.any():
         return -np.inf, side
     best = int(np.argmax(np.where(fine, likelier, -np.inf)))
     if less:
-        told = (1 - q) * np.log((1 - q) / (1 - eta)) + q * np.log(q / eta)
-        near = apart & (n <= n[best] + 2 * less / told) & (likelier >= likelier[best] - less)
+        each = (1 - q) * np.log((1 - q) / (1 - eta)) + q * np.log(q / eta)
+        near = apart & (n <= n[best] + 2 * less / each) & (likelier >= likelier[best] - less)
         best = int(np.flatnonzero(near)[-1])
     at, beyond = float(total[order][best]), float(total[order][best + 1])
     at = roundest(beyond, at) if side.above else roundest(-at, -beyond)
@@ -319,24 +357,32 @@ def wider(region: tuple[Side, ...], Z: Floats, taken: Bools, share: float) -> tu
     return tuple(out)
 
 
-def _ends(Z: Floats, sums: Ints, taken: Bools, share: float) -> Iterator[tuple[Side, ...]]:
+def _ends(
+    Z: Floats, sums: Ints, taken: Bools, share: float, expected: Floats
+) -> Iterator[tuple[Side, ...]]:
     """The end of a sum of few columns, all of the same weight, that hardly any takers are in.
 
     A tree cuts where that tells most, which is not where a small region is. So the sums of `FEW`
     of the columns that go with who took the action are looked at, whether or not they tell most.
     """
     own = np.asarray([j for j in sums if np.ptp(Z[:, j]) > 0], np.int64)
-    spread, q = Z[:, own].std(axis=0), min(max(share, 2 * min(ETA, share / RARER)), 0.95)
+    spread = Z[:, own].std(axis=0)
     related = (taken - taken.mean()) @ (Z[:, own] - Z[:, own].mean(axis=0)) / spread
-    order = np.argsort(-np.abs(related), kind="stable")[:TERMS]
-    own = own[order := order[related[order] != 0]]
-    weight = -np.sign(related[order]) / spread[order]
+    order = np.argsort(-np.abs(related), kind="stable")[: MANY if len(Z) <= SMALL_LOG else FEW + 1]
+    own, spread = own[order], spread[order]
     found = []
     for size in range(1, FEW + 1):
         for some in combinations(range(len(own)), size):
-            terms = tuple((int(own[i]), float(f"{weight[i] / weight[some[0]]:.2g}")) for i in some)
-            side = Side(terms, 0.0, bool(weight[some[0]] > 0))
-            found.append(_moved(side, Z, taken, q, share))
+            for signs in product((1.0, -1.0), repeat=size - 1):
+                scale = [s * spread[some[0]] for s in (1.0, *signs)]
+                terms = tuple(
+                    (int(own[i]), float(f"{w / spread[i]:.2g}"))
+                    for i, w in zip(some, scale, strict=True)
+                )
+                found += [
+                    _moved(Side(terms, 0.0, above), Z, taken, expected, share)
+                    for above in (True, False)
+                ]
     likely, best = max(found, key=lambda one: one[0], default=(-np.inf, None))
     if best is not None and np.isfinite(likely):
         yield (best,)

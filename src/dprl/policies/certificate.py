@@ -182,17 +182,26 @@ def approximation_words(facts: Mapping[str, Any], whole: bool) -> str:
         if whole
         else say("{smallest:,} on the smaller side of a comparison", smallest=smallest)
     )
+    unless = say(
+        "It holds unless something that has not happened in {n:,} cases happens.", n=smallest
+    )
     if smallest < least:
-        return say(
-            "Too few to be sure of the approximation: it rests on {here}, and its error was "
-            "measured from {least:,} on.",
-            here=here,
-            least=least,
+        return sentences(
+            unless,
+            say(
+                "Too few to be sure of the approximation: it rests on {here}, and its error was "
+                "measured from {least:,} on.",
+                here=here,
+                least=least,
+            ),
         )
-    return say(
-        "The error of the approximation was measured from {least:,} on; this rests on {here}.",
-        least=least,
-        here=here,
+    return sentences(
+        unless,
+        say(
+            "The error of the approximation was measured from {least:,} on; this rests on {here}.",
+            least=least,
+            here=here,
+        ),
     )
 
 

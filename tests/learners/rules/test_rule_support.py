@@ -11,7 +11,8 @@ from sklearn.linear_model import LinearRegression
 
 import dprl
 from dprl.envs.hard import contraindication
-from dprl.learners.rules.search import Place, Scores, untreated
+from dprl.learners.rules.search import LEARNING, Place, Scores, certify, untreated
+from dprl.learners.rules.whole import Steps
 from dprl.policies.rules.rule import Condition, Rule, Sum
 
 LINES = {"value_model": LinearRegression()}
@@ -103,7 +104,7 @@ def test_evaluate_sees_the_border_of_a_sum(treated):
 
 
 def test_lower_ends_allow_for_a_group_without_takers():
-    """Of 21 % nobody is treated: where that is not left out, it counts as if all fared worst."""
+    """Of 21 % nobody is treated: where they are not left out, each may lose the whole range."""
     rng = np.random.default_rng(5)
     x, drug = rng.normal(size=(300, 2)), rng.random(300) < 0.5
     score = rng.normal(size=300)
@@ -116,10 +117,42 @@ def test_lower_ends_allow_for_a_group_without_takers():
         scores = Scores.of(log, np.zeros(300), b, 1.0, 1.0)
         half = np.arange(300) < 150
         cost = untreated(scores.of_groups(half), scores.of_groups(~half), Place(()), 0)
-        least = (x[:, 0] > border).mean() * -score.min()
+        least = (x[:, 0] > border).mean() * np.ptp(score)
         assert least * more <= cost <= (1.3 * least + 0.01) * more
         nothing = Place((), ((Condition("x0", "above", 0.8),),))  # 0 but for the rest of a border
         assert untreated(scores, scores.of_groups(half & ~half), nothing, 0) < 0.3
+
+
+def test_lower_ends_allow_for_what_models_of_practice_still_learn():
+    """What models of half as many groups say more, beyond its error, is deducted 2.4 times."""
+    rng = np.random.default_rng(2)
+    drug, noise = rng.random(600) < 0.5, rng.normal(size=600)
+    half, b = np.arange(600) < 300, np.full((600, 2), 0.5)
+
+    def claims(more):
+        def scored(effect):
+            log = dprl.from_arrays(
+                episode=range(600), state=np.zeros((600, 1)),
+                action=np.where(drug, "drug", "wait"), reward=effect * drug + noise,
+            )  # fmt: skip
+            return log, Scores.of(log, np.zeros(600), b, 1.0, 1.0)
+
+        log, scores = scored(0.6)
+        own, steps = scores.of_groups(~half), Steps(log, np.zeros(600), b, 1.0)
+        return certify(
+            [(Place(()), log.actions.index("drug"))], scores.of_groups(half), own, own, steps,
+            delta=0.05, splits=1, margin=0.0, n_min=20, gamma=1.0, seed=0,
+            weaker=None if more is None else lambda: scored(0.6 + more)[1].of_groups(~half),
+        )  # fmt: skip
+
+    plain, same, little, much = (claims(more) for more in (None, 0.0, 0.05, 0.3))
+    assert plain.whole["low"] == same.whole["low"] > little.whole["low"] > 0
+    told = little.tested[0].facts
+    assert 0.8 * 0.05 * LEARNING < told["learning"] < 0.05 * LEARNING
+    assert told["low"] == pytest.approx(plain.tested[0].facts["low"] - told["learning"])
+    assert told["advantage"] == pytest.approx(plain.tested[0].facts["advantage"])
+    assert plain.issued
+    assert not much.issued
 
 
 def test_where_all_may_be_treated_there_are_no_exceptions():
@@ -172,6 +205,18 @@ def test_a_damaged_exception_is_refused(unless):
 
 def spoken(policy, rule, states):
     return policy.rule_of(states) == rule
+
+
+@pytest.mark.slow
+def test_a_slope_of_practice_does_not_hide_whom_it_leaves_out():
+    """Where only takers were counted, rules did harm in all of these."""
+    world = contraindication(above=3.1, loss=16.2, slope=1.0)
+    gains = [
+        world.gain(dprl.Rules(gamma=1.0, seed=seed).fit(world.sample(1_000, seed=seed))).value
+        for seed in (2, 3, 7, 11)
+    ]
+    assert min(gains) >= 0
+    assert np.mean(gains) > 0.5 * world.best
 
 
 @pytest.mark.slow

@@ -143,7 +143,8 @@ def test_it_speaks_in_sentences():
         "Elsewhere: DEFER.",
         "Large-sample, not proved: with confidence about 95 %, the suggestion of every rule brought "
         "more than doing otherwise did, on average over the decisions where the rule holds (one "
-        "decision, usual practice otherwise). It assumes that the features tell all that decided who got what.",
+        "decision, usual practice otherwise). It holds unless something that has not happened in 40 cases happens. It "
+        "assumes that the features tell all that decided who got what, and that models of it come closer as they see more.",
     ]
     assert repr(policy()) == "<RulePolicy: 3 rules, 3 features>"
     assert str(made([])) == "Elsewhere: DEFER."

@@ -93,11 +93,12 @@ def _markov(
     return made
 
 
+NULL = ("linear", "product", "xor", "u", "wave", "band", "four", "checks")
 WORLDS: dict[str, Listed] = {
     **{f"null {shape} {strength}, 2000 x 1": Listed(partial(null, shape, strength), 2_000)
-       for shape in ("linear", "product", "xor", "u", "wave", "band") for strength in STRENGTHS},
+       for shape in NULL for strength in STRENGTHS},
     **{f"null {shape} {strength}, 300 x 4": Listed(partial(null, shape, strength, steps=4), 300)
-       for shape in ("linear", "product", "xor", "u", "wave", "band") for strength in STRENGTHS},
+       for shape in NULL for strength in STRENGTHS},
     "null slope strong, 500 x 1": Listed(partial(null, "slope", "strong"), 500),
     "null product strong, 100 x 6": Listed(partial(null, "product", "strong", steps=6), 100),
     "null xor medium, 500 x 2": Listed(partial(null, "xor", "medium", steps=2), 500),
@@ -112,6 +113,8 @@ WORLDS: dict[str, Listed] = {
     "surrogate, 300 x 4": Listed(surrogate, 300),
     "contraindication, 1000": Listed(contraindication, 1_000),
     "contraindication, 400": Listed(partial(contraindication, above=2.4, loss=12.0), 400),
+    "contraindication of few, 1000": Listed(
+        partial(contraindication, above=3.1, loss=16.2, slope=1.0), 1_000),
     "doses, 600 x 4": Listed(dose_features, 600),
     "doses recorded, 600 x 4": Listed(partial(dose_features, shown=True), 600),
     "late harm, 500 x 4": Listed(late, 500),

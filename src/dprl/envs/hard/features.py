@@ -190,18 +190,21 @@ def surrogate(*, steps: int = 4) -> World:
 
 
 def contraindication(
-    *, above: float = 1.9, loss: float = 8.0, chance: float = 0.005, helps: float = 0.6
-) -> World:
+    *, above: float = 1.9, loss: float = 8.0, chance: float = 0.005, helps: float = 0.6,
+    slope: float = 0.0,
+) -> World:  # fmt: skip
     """A treatment that helps most and ruins those who are hardly ever given it.
 
     Where a + b + c > `above` (14 % of patients with the default) people treat with probability
-    `chance`, elsewhere with .5. Treatment brings `helps`, and costs `loss` in that group.
+    `chance`, elsewhere with .5 or as `slope` says. Treatment brings `helps`, and costs `loss` in
+    that group.
 
     Args:
         above: The threshold. Default 1.9.
         loss: What treatment costs there, at least 0. Default 8.
         chance: The probability of treatment there. Default .005.
         helps: What it brings elsewhere. Default .6.
+        slope: By how much the log odds of treatment elsewhere go with d. Default 0.
 
     Returns:
         The world: treating everybody is harmful, and the log hardly shows it.
@@ -224,7 +227,7 @@ def contraindication(
         name="contraindication",
         actions=TWO,
         draw=lambda rng, n: moving(rng, n, 1, 4),
-        practice=lambda x, t, m: two(np.where(ruined(x), chance, 0.5)),
+        practice=lambda x, t, m: two(np.where(ruined(x), chance, expit(slope * x[:, 3]))),
         pay=pay,
         show=lambda x, t, m: x,
         feature_names=named(4),

@@ -28,8 +28,16 @@ import numpy as np
 from dprl._core.arrays import Floats
 from dprl._core.words import api, say, worded
 from dprl.errors import CutWarning, LogError, ParameterError, PolicyError
+from dprl.evidence.nuisances import Nuisances
 from dprl.learners.rules.learner import Rules
-from dprl.learners.rules.search import Place, Scores, code_of, region_facts, untreated
+from dprl.learners.rules.search import (
+    Place,
+    Scores,
+    code_of,
+    learning,
+    region_facts,
+    untreated,
+)
 from dprl.logs.log import Log, check_log
 from dprl.policies.familiar import like_policy
 from dprl.policies.rules.policy import RulePolicy
@@ -50,6 +58,8 @@ class HeldOut:
         certifies: Scores of the steps of that half.
         returns: The same with scores of whole returns (λ = 1).
         proposes: The steps of the other half; only who was there is asked of them.
+        weaker: `certifies` and `returns` with models of half as many groups; None where practice is
+            known.
         delta: Level of each end of an interval.
         margin: What a contrast must exceed.
         n_min: Groups with and without the suggestion that a rule needs.
@@ -72,6 +82,7 @@ class HeldOut:
     certifies: Scores
     returns: Scores
     proposes: Scores
+    weaker: tuple[Scores, Scores] | None
     delta: float
     margin: float
     n_min: float
@@ -139,14 +150,20 @@ class HeldOut:
         work.tell(say("scores of the half that certified"), 0.0)
         everyone = work.nuisances()
         inside = work.proposing(seed)
-        V = work.mended(everyone.V)
-        scores, returns = (
-            Scores.of(work.log, V, everyone.b, learner.gamma, each) for each in (lam, 1.0)
-        )
+
+        def both(models: Nuisances) -> tuple[Scores, Scores]:
+            V, b = work.mended(models.V), models.b
+            return (
+                Scores.of(work.log, V, b, learner.gamma, lam),
+                Scores.of(work.log, V, b, learner.gamma, 1.0).of_groups(~inside),
+            )
+
+        scores, returns = both(everyone)
+        weaker = None if everyone.doubt is None else both(work.nuisances(halved=True))
         half = cls(
-            policy, scores.of_groups(~inside), returns.of_groups(~inside),
-            scores.of_groups(inside), float(learner.delta), float(learner.margin),
-            float(learner.n_min),
+            policy, scores.of_groups(~inside), returns, scores.of_groups(inside),
+            weaker and (weaker[0].of_groups(~inside), weaker[1]), float(learner.delta),
+            float(learner.margin), float(learner.n_min),
         )  # fmt: skip
         half._check()
         return half
@@ -245,6 +262,8 @@ class HeldOut:
 
             width = float(stdtrit(groups - 1, 1 - self.delta)) * se
             sure = mean - untreated(self.certifies, self.proposes, place, a)
+            if self.weaker is not None:
+                sure -= learning((mean, parts), self.weaker[late].inside(place).contrast(a))
             low, high = sure - width, mean + width
             value = float(stdtr(groups - 1, -(sure - self.margin) / se))
         facts = region_facts(

@@ -407,12 +407,27 @@ class Work:
         groups = len(self.log.groups)
         return np.zeros(groups, bool) if seed == EVERYONE else deal(groups, 0.5, seed)
 
-    def nuisances(self) -> Nuisances:
-        """Models of all groups."""
+    def nuisances(self, halved: bool = False) -> Nuisances:
+        """Models of all groups, or of half as many, to tell what models still learn."""
         return fit_nuisances(
             self.log, self.learner.gamma, folds=self.learner.folds, seed=self.learner.seed,
-            propensity=self.propensity, categories=True, more=self._borders(), **self.brought,
+            propensity=self.propensity, categories=True, more=self._borders(), halved=halved,
+            **self.brought,
         )  # fmt: skip
+
+    def weaker(
+        self, everyone: Nuisances, lam: float, inside: NDArray[np.bool_]
+    ) -> Callable[[], Scores] | None:
+        """Scores of the groups not inside, with models of half as many; None if b is known."""
+        if everyone.doubt is None:
+            return None
+        return lambda: self.scores(
+            self.mended(self._halved.V), self._halved.b, lam
+        ).of_groups(~inside)  # fmt: skip
+
+    @functools.cached_property
+    def _halved(self) -> Nuisances:
+        return self.nuisances(halved=True)
 
     @functools.cached_property
     def bare(self) -> tuple[tuple[Region, ...], ...]:
@@ -468,6 +483,7 @@ class Work:
             proposals, half[search.lam], scored[search.lam].of_groups(~inside),
             returns.of_groups(~inside), steps, delta=learner.delta, splits=learner.splits + 1,
             margin=learner.margin, n_min=learner.n_min, gamma=learner.gamma, seed=seed,
+            weaker=self.weaker(everyone, search.lam, inside),
         )  # fmt: skip
         return _Division(seed, search, tried, claims, doubted)
 
@@ -477,8 +493,9 @@ class Work:
         """Proposals where the model of practice is not refuted, and the others, as rules."""
         told, doubted = [], []
         for place, a in proposals:
-            rows, named = scores.inside(place).rows, a % self.log.n_actions
-            doubt = everyone.doubt_at(rows, named, LEVEL / len(proposals))
+            avoid, named = divmod(a, self.log.n_actions)
+            rows = scores.inside(place).rows
+            doubt = everyone.doubt_at(rows, named, LEVEL / len(proposals), -1 if avoid else 1)
             if doubt is None or not doubt.refuted:
                 told.append((place, a))
                 continue
@@ -501,11 +518,12 @@ class Work:
             and (a < log.n_actions or several_left(here[a], a))
         ]
         proposals, doubted = self._told(everyone, scores, proposals)
+        steps = Steps(log, everyone.V, b, learner.gamma)
         claims = certify(
-            proposals, scores.at(np.zeros(0, np.int64)), scores, scores,
-            Steps(log, everyone.V, b, learner.gamma), delta=learner.delta,
-            splits=learner.splits + 1, margin=learner.margin, n_min=learner.n_min,
-            gamma=learner.gamma, seed=learner.seed, one_of=True,
+            proposals, scores.at(np.zeros(0, np.int64)), scores, scores, steps,
+            delta=learner.delta, splits=learner.splits + 1, margin=learner.margin,
+            n_min=learner.n_min, gamma=learner.gamma, seed=learner.seed, one_of=True,
+            weaker=self.weaker(everyone, 1.0, self.proposing(EVERYONE)),
         )  # fmt: skip
         search = Search(1.0, 0, learner.n_min, learner.margin, learner.cuts)
         return _Division(EVERYONE, search, [], claims, doubted, len(proposals))

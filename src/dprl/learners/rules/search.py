@@ -15,7 +15,7 @@ questions, larger leaves).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.arrays import Bools, Floats, Ints
-from dprl._core.inference import GAMMAS, cluster_parts, max_t, threshold, worst_case
+from dprl._core.inference import GAMMAS, MaxT, cluster_parts, max_t, threshold, worst_case
 from dprl.evidence.excursions import credit
 from dprl.evidence.nuisances import OVERLAP
 from dprl.evidence.support import GONE, NUMBER, Side, columns, largest_empty, wider, without
@@ -591,6 +591,9 @@ def _design(scores: Floats, group: Ints) -> float:
 # is wider.
 
 CONTRAST = ("advantage", "se", "low", "high")
+LEARNING = 1 / (np.sqrt(2) - 1)
+"""What is deducted of a lower end for each unit by which a contrast surely falls where models of
+practice see twice as many groups: a bias that falls as 1/√n is so many times what it fell by."""
 BY_CHANCE = 0.05
 """The most groups without takers of that size that chance makes where one says something."""
 MOST_JUDGED = 200_000
@@ -610,7 +613,8 @@ class Claims:
             passed their own tests, or all) brings an episode over usual practice: gain, low and
             high; "exact", whether that supposes nothing of what follows; "sound", whether it could
             be judged; "effective", the groups behind it; "untreated", what the lower end allows for
-            groups among whom nobody did as suggested; "sum", what the rules would bring if each
+            groups among whom nobody did as suggested; "learning", what it allows for what models of
+            practice still learn; "sum", what the rules would bring if each
             change were the only one; "changed", the share of steps that would change; and, of the
             episodes of this half, "met", how many come to a suggestion, and "followed", how many of
             these took every suggestion they came to.
@@ -627,7 +631,7 @@ class Claims:
 def certify(
     proposals: Sequence[Proposal], proposed_by: Scores, other: Scores, returns: Scores,
     steps: Steps, *, delta: float, splits: int, margin: float, n_min: float, gamma: float,
-    seed: int, one_of: bool = False,
+    seed: int, one_of: bool = False, weaker: Callable[[], Scores] | None = None,
 ) -> Claims:  # fmt: skip
     """Test proposals on the half that did not make them.
 
@@ -653,6 +657,8 @@ def certify(
         gamma: Discount per step.
         seed: Seed of the multipliers.
         one_of: Whether proposals are alternatives, of which one is issued at most. Default False.
+        weaker: Makes `other` with models of half as many groups; asked where something would be
+            issued. Default None: practice is known, and nothing is deducted.
     """
     level = delta / splits
     if not proposals:
@@ -670,6 +676,7 @@ def certify(
         *(here.contrast(proposals[own[0]][1]) for here, own in zip(united, claims, strict=True)),
         *((mean + margin, parts) for _, mean, parts in wholes),
     ]
+    first, one = len(proposals) + len(claims), len(proposals)
     spared = [proposed_by.inside(place) for place, _ in proposals]
     costs = [untreated(other, proposed_by, place, a) for place, a in proposals]
     sizes = [len(one.rows) + len(two.rows) for one, two in zip(places, spared, strict=True)]
@@ -685,12 +692,23 @@ def certify(
         *(cost([k for u in s for k in claims[u]], every) for s in sets),
     ])  # fmt: skip
     means, parts = zip(*contrasts, strict=True)
-    test = max_t(
-        np.array(means) - allowed, np.stack(parts, axis=1), level=level, null=margin, seed=seed
-    )
-    mean, high = test.mean + allowed, test.high + allowed
+
+    def tested() -> MaxT:
+        return max_t(
+            np.array(means) - allowed - more, np.stack(parts, axis=1), level=level, null=margin,
+            seed=seed,
+        )  # fmt: skip
+
+    more = np.zeros(len(means))
+    test = tested()
+    if weaker is not None and (test.low[first:] > margin).any():
+        full, half = (
+            _changes(scores, proposals, claims, sets, gamma) for scores in (other, weaker())
+        )
+        more = np.array([learning(*both) for both in zip(full, half, strict=True)])
+        test = tested()
+    mean, high = (x + allowed + more for x in (test.mean, test.high))
     adjusted = np.minimum(test.p * splits, 1.0)
-    first, one = len(proposals) + len(claims), len(proposals)
     late = _late(returns, united, proposals, claims, delta, seed) <= delta
     passed = [
         bool(adjusted[one + u] <= delta)
@@ -711,6 +729,7 @@ def certify(
         )  # fmt: skip
         facts |= {"late": True} if late[u] else {"p": float(adjusted[k])}
         facts |= {"passed": True} if passed[u] else {}
+        facts |= {"learning": float(more[k])} if more[k] > 0 else {}
         if len(claims[u]) > 1 and not late[u]:
             numbers = (mean, test.low, high, adjusted)
             facts["together"] = [_finite(x[one + u]) for x in numbers]
@@ -733,7 +752,7 @@ def certify(
     facts_of_whole = {
         **dict(zip(("gain", "low", "high"), map(_finite, ends), strict=True)),
         "exact": found.exact, "sound": found.sound, "effective": found.effective,
-        "untreated": float(allowed[first + shown]),
+        "untreated": float(allowed[first + shown]), "learning": float(more[first + shown]),
         **_about(other, [proposals[k] for k in spoken], gamma),
     }  # fmt: skip
     order = sorted(
@@ -749,13 +768,40 @@ def certify(
     )
 
 
+def _changes(
+    scores: Scores, proposals: Sequence[Proposal], claims: Sequence[list[int]],
+    sets: Sequence[tuple[int, ...]], gamma: float,
+) -> list[tuple[float, Floats]]:  # fmt: skip
+    """What each proposal and each claim brings, and each set an episode, one change at a time."""
+    return [
+        *(scores.inside(place).contrast(a) for place, a in proposals),
+        *(scores.inside(*(proposals[k][0] for k in own)).contrast(proposals[own[0]][1])
+          for own in claims),
+        *(sum_of_gains(scores, [proposals[k] for u in s for k in claims[u]], gamma)
+          for s in sets),
+    ]  # fmt: skip
+
+
+def learning(full: tuple[float, Floats], half: tuple[float, Floats]) -> float:
+    """What a lower end allows for what models of practice still learn.
+
+    Args:
+        full: What a suggestion brings, with models of practice from all other groups, and what each
+            group adds to its error.
+        half: The same with models from half of them; what it is more by counts less its error.
+    """
+    error = float(np.sqrt(((half[1] - full[1]) ** 2).sum()))
+    return float(LEARNING * max(half[0] - full[0] - error, 0.0))
+
+
 def untreated(here: Scores, there: Scores, place: Place, a: int) -> float:
     """What code a may cost in a place where it holds, by the largest group of whom nobody did so.
 
-    As if each of the group fared as the worst on record. It counts where it is larger than chance
-    makes it, and, whatever its size, where others were left out of the place as places without
-    takers: their border may be further out. Where episodes have several decisions it is 0: those
-    who ever come to such a group are so many that nothing could be claimed.
+    As if each of the group lost the whole range of what is on record, where it is larger than
+    chance makes it; and, whatever its size, as if each fared as the worst on record where others
+    were left out of the place as places without takers: their border may be further out. Where
+    episodes have several decisions it is 0: those who ever come to such a group are so many that
+    nothing could be claimed.
 
     Args:
         here: Scores of the half that certifies.
@@ -773,9 +819,10 @@ def untreated(here: Scores, there: Scores, place: Place, a: int) -> float:
     X = np.concatenate([np.column_stack((half.X, half.b[:, a])) for half in both])
     Z, _ = columns(X, (*log.levels, None) if log.levels else ())
     empty, chance = largest_empty(Z, np.concatenate([half.follows(a) for half in both]))
-    if not place.unless and chance > BY_CHANCE:
+    if chance > BY_CHANCE and not place.unless:
         return 0.0
-    loss = np.concatenate([half.V for half in both]) - log.reward.min()
+    worst = np.concatenate([half.V for half in both]) - log.reward.min()
+    loss = worst if chance > BY_CHANCE else np.ptp(log.reward)
     return float(np.where(empty, loss, 0.0).mean())
 
 

@@ -356,10 +356,13 @@ IN_PART = say(
 )
 
 ASSUMED = {
-    "estimated": say("It assumes that the features tell all that decided who got what."),
+    "estimated": say(
+        "It assumes that the features tell all that decided who got what, and that models of it "
+        "come closer as they see more."
+    ),
     "mixed": say(
         "Where probabilities of actions are estimated, it assumes that the features tell all that "
-        "decided who got what."
+        "decided who got what, and that models of it come closer as they see more."
     ),
     "known": say(
         "The probabilities of actions are known (randomised): it does not assume that the "
@@ -397,6 +400,7 @@ def claim(policy: RulePolicy) -> str:
             delta=100 * (1 - delta),
         ),
         joined(" ", (part for part in (whole, alone) if part)),
+        _unless([policy.rules[r - 1] for r in covered]),
         _meant(policy),
         AVOIDING if any(policy.rules[r - 1].avoids for r in covered) else "",
         joined(
@@ -409,6 +413,16 @@ def claim(policy: RulePolicy) -> str:
     )
 
 
+def _unless(rules: Sequence[Rule]) -> str:
+    """What no log can tell: what did not happen to those who did as suggested."""
+    took = [n for n in (rule.facts.get("groups_took") for rule in rules) if isinstance(n, int)]
+    if not took:
+        return ""
+    return say(
+        "It holds unless something that has not happened in {n:,} cases happens.", n=min(took)
+    )
+
+
 def _meant(policy: RulePolicy) -> str:
     """Of which decisions anything is claimed; '' where that is not on record."""
     record = policy.provenance.get("rules")
@@ -416,7 +430,8 @@ def _meant(policy: RulePolicy) -> str:
     if not isinstance(record, Mapping) or not isinstance(eta, int | float):
         return ""
     whole = record.get("whole")
-    allowed = whole.get("untreated") if isinstance(whole, Mapping) else None
+    facts: Mapping[str, Any] = whole if isinstance(whole, Mapping) else {}
+    allowed, learning = facts.get("untreated"), facts.get("learning")
     return sentences(
         say(
             "It is about decisions like those of which at least {eta:.0f} % went either way: where "
@@ -429,6 +444,12 @@ def _meant(policy: RulePolicy) -> str:
             "of them would fare as the worst on record."
         )
         if isinstance(allowed, int | float) and allowed > 0
+        else "",
+        say(
+            "They allow for what models of practice do not know yet, too: with half of the "
+            "patients to learn from they would say more."
+        )
+        if isinstance(learning, int | float) and learning > 0
         else "",
     )
 
@@ -766,6 +787,7 @@ NOT_GATED = say("passed the learner's test, not the gate's")
 DIFFER = say("those who took it differ from the others")
 WHOLE_UNSURE = say("not surely better followed at every decision, with the others")
 UNTOLD = say("the record cannot tell: who was treated depends on more than our model of it")
+LEARNS = say("the record cannot tell: it brings less, the more models of practice learn")
 """Why a candidate was not issued."""
 
 
@@ -825,6 +847,9 @@ def _why(policy: RulePolicy, rule: Rule) -> str:
         return UNTOLD
     if rule.facts.get("struck"):
         return DIFFER
+    learning, low = rule.facts.get("learning"), rule.facts.get("low")
+    if learning and low is not None and low <= 0 < low + learning:
+        return LEARNS
     if policy.certificate is not None and p is not None and delta is not None and p <= delta:
         return NOT_GATED
     if rule.facts.get("passed"):

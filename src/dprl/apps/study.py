@@ -204,7 +204,7 @@ class Study(Result):
             lines.append(self._judged())
             lines += self._told(LINES)
             if self.sensitivity is not None:
-                lines.append(_hidden(self.sensitivity))
+                lines += [_hidden(self.sensitivity)] if self.verdict == "agrees" else []
             elif self.evaluation.facts["recorded"] == 1:
                 lines.append("Actions were given by lot with known chances: nobody's choice.")
         if f["learner"] == MAIN and not f["acts"]:
@@ -428,7 +428,7 @@ def _of_claim(claim: Claim, described: Any, counted: str) -> str:
     if c.unfair:
         return f"{where}: {who}; recorded chances differ, and not all are on record: no comparison."
     if c.advantage is None or c.low is None or c.high is None:
-        return f"{where}: {who}; too few to tell."
+        return f"{where}: {who}{'' if described.weighed else '; too few to tell'}."
     return f"{where}: {c.outcome.apart(c.advantage, c.low, c.high)[1]}; {who}."
 
 
@@ -811,6 +811,7 @@ def _judged(
         judged = judged.amid(spread)
     if folder is None:
         described = describe_changes(policy, like_policy(policy, judge), seed=seed)
+        described = described.judged(None if judged is None else judged.rules)
     else:
         written = page(judge, evaluation=judged)
         judged, described = written.evaluation, written.described

@@ -369,6 +369,26 @@ def test_it_is_said_how_often_another_division_says_the_same(pathway):
     assert pathway.facts["same"] >= 8
 
 
+@pytest.mark.slow
+def test_over_features_the_log_is_divided_anew_as_well():
+    """Rules are learned and judged five times; the median is told, and a trial hangs on none."""
+    rng = np.random.default_rng(5)
+    x, n = rng.normal(size=(900, 2)), 900
+    drug = rng.random(n) < 1 / (1 + np.exp(-0.5 * x[:, 1]))
+    log = dprl.from_arrays(
+        episode=range(n), state=x, action=np.where(drug, "drug", "wait"),
+        reward=np.where(x[:, 0] > 0, 1.5, -1.5) * drug + rng.normal(size=n),
+        feature_names=["pressure", "lactate"],
+    )  # fmt: skip
+    result = dprl.study(log, draws=100)
+    spread, name = result.facts["spread"], result.evaluation.headline
+    assert (result.facts["divisions"], len(spread)) == (4, 4)
+    alone = dprl.evaluate(result.policy, log.split(0.6, seed=0)[1], draws=100)
+    middle = np.median([alone[name]["difference"], *(d for d, _, _ in spread)])
+    assert result.evaluation[name]["difference"] == pytest.approx(middle)
+    assert "The others, in 5 divisions, agree" in str(result)
+
+
 def test_what_changes_with_the_division_is_not_advised(pathway):
     from dataclasses import replace
 

@@ -44,8 +44,10 @@ from dprl.errors import DprlError, LogError, ParameterError, PolicyError
 from dprl.evaluation._effects import against_everyone, effects, for_everyone
 from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._parts import by_part, by_part_for_everyone, parts_of, told_parts
+from dprl.evidence.behavior import Behavior
 from dprl.logs.censoring import refuse_between
 from dprl.logs.design import all_chances
+from dprl.logs.encoding.encoder import filled
 from dprl.logs.log import Log, check_log
 from dprl.policies.base import only
 
@@ -203,7 +205,7 @@ class Study(Result):
             lines.append(self._judged())
             lines += self._told(LINES)
             if self.sensitivity is not None:
-                lines.append(_hidden(self.sensitivity))
+                lines += [_hidden(self.sensitivity)] if self.verdict == "agrees" else []
             elif self.evaluation.facts["recorded"] == 1:
                 lines.append("Actions were given by lot with known chances: nobody's choice.")
         if f["learner"] == MAIN and not f["acts"]:
@@ -427,7 +429,7 @@ def _of_claim(claim: Claim, described: Any, counted: str) -> str:
     if c.unfair:
         return f"{where}: {who}; recorded chances differ, and not all are on record: no comparison."
     if c.advantage is None or c.low is None or c.high is None:
-        return f"{where}: {who}; too few to tell."
+        return f"{where}: {who}{'' if described.weighed else '; too few to tell'}."
     return f"{where}: {c.outcome.apart(c.advantage, c.low, c.high)[1]}; {who}."
 
 
@@ -556,7 +558,7 @@ def study(
         spread: Sequence[Sequence[float]] = ()
         if acts and not by_all:
             tell("other divisions", 0.0)
-            again = _told(folder, policy) or _again(policy, log, float(share), seed)
+            again = _told(folder, policy) or _again(policy, log, float(share), seed, arms is None)
             spread = () if again is None else again[2]
         judged, described, doubt = None, None, None
         page = functools.partial(
@@ -699,44 +701,53 @@ KEEP = 0.9
 """Of the policies that bring this share of what the best one does, the one that changes least."""
 AGAIN, ALIKE = 10, 0.9
 """Other divisions of a log with labels, and the share of decisions that makes policies alike."""
-FEW, MANY_STEPS = 4, 100_000
-"""Other divisions of a longer log."""
+FEW, MANY_STEPS, MANY_RULED = 4, 100_000, 5_000
+"""Other divisions of a longer log, and over features; the steps beyond which a log is long, and
+beyond which features are not divided anew."""
 Again: TypeAlias = tuple[int, int, Sequence[Sequence[float]]]
 
 
-def _again(policy: Any, log: Log, share: float, seed: int) -> Again | None:
+def _again(policy: Any, log: Log, share: float, seed: int, anew: bool) -> Again | None:
     """How many of some other divisions say the same; None where the learner is not asked again.
 
-    Over labels also what their policies bring, judged by those who did not learn them: difference,
-    lower and upper end.
-
-    Rules divide their part of the log several times by themselves. Over labels the log is divided
-    anew, and the same learner asked; what is compared are the changes.
+    Also what their policies bring, judged by those who did not learn them: difference, lower and
+    upper end. The log is divided anew, and the same learner asked; what is compared are the
+    changes. Of a long log over features, and of a trial (whose arms hang on no division), only the
+    divisions inside of the part that learned are told.
     """
-    inside = policy.provenance.get("rules")
-    if inside:
+    from dprl.learners.confident import Confident
+    from dprl.learners.rules.learner import Rules
+
+    own, inside = dict(policy.parameters), policy.provenance.get("rules")
+    learners = {"Confident": Confident, "Rules": Rules}
+    learner_of: Any = learners.get(own.pop("learner", ""))
+    if inside and (anew is False or log.n_steps > MANY_RULED):
         told = [one["same"] for one in inside["divisions"] if one["seed"] != inside["division"]]
         return sum(same >= ALIKE for same in told), len(told), ()
-    from dprl.learners.confident import Confident
-
-    own = dict(policy.parameters)
-    if own.pop("learner", None) != "Confident":
+    if learner_of is None:
         return None
-    names = {field.name for field in fields(Confident)}
-    learner = Confident(**{name: value for name, value in own.items() if name in names})
-    codes, weight = log.states, np.bincount(log.codes(), minlength=log.n_states)
-    here, first, same = policy.at(codes), _named(policy, codes), 0
+    names = {field.name for field in fields(learner_of)}
+    learner = learner_of(**{name: value for name, value in own.items() if name in names})
+    if log.features is None:
+        states, count = log.states, log.n_states
+        weight = np.bincount(log.codes(), minlength=count)
+    else:
+        states, row = policy.space.of_log(filled(log))
+        weight = np.bincount(row, minlength=len(states))
+    here, first, same = policy.at(states), _named(policy, states), 0
     weight = weight * (here.changes if here.changes.any() else here.speaks)
-    n, spread = AGAIN if log.n_steps <= MANY_STEPS else FEW, []
+    n, spread = FEW if inside or log.n_steps > MANY_STEPS else AGAIN, []
     for other in range(1, n + 1):
         part, rest = log.split(share, seed=seed + other)
         one = learner.fit(part)
-        equal = _named(one, codes) == first
+        equal = _named(one, states) == first
         same += bool((equal * weight).sum() >= ALIKE * weight.sum())
         if one.decisions.speaks.any():
-            judged = evaluate(one, rest, draws=100, seed=seed)
-            row = judged.rows[judged.headline]
-            spread.append([row[name] for name in ENDS])
+            plain = inside and not len(rest.cut_episodes)  # one division into folds is enough here
+            known = Behavior.fit(filled(rest), seed=seed) if plain else None
+            judged = evaluate(one, rest, behavior=known, draws=100, seed=seed)
+            row_of = judged.rows[judged.headline]
+            spread.append([row_of[name] for name in ENDS])
     return same, n, [one for one in spread if np.isfinite(one).all()]
 
 
@@ -802,6 +813,7 @@ def _judged(
         judged = judged.amid(spread)
     if folder is None:
         described = describe_changes(policy, like_policy(policy, judge), seed=seed)
+        described = described.judged(None if judged is None else judged.rules)
     else:
         written = page(judge, evaluation=judged)
         judged, described = written.evaluation, written.described

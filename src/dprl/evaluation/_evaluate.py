@@ -28,6 +28,7 @@ an action times the range of returns, which is the most that it can matter.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -59,8 +60,16 @@ from dprl.evaluation.estimators import (
     headline,
     importance_weights,
 )
-from dprl.evaluation.result import BLIND, ENOUGH, Evaluation, judged_by, no_spread, wary_of, widened
-from dprl.evaluation.subgroups import check_by, subgroups
+from dprl.evaluation.result import (
+    BLIND,
+    ENOUGH,
+    Evaluation,
+    judged_by,
+    no_spread,
+    wary_of,
+    widened,
+)
+from dprl.evaluation.subgroups import MOST, Subgroup, Subgroups, check_by, subgroups
 from dprl.evaluation.values import Values, evaluate_q, given_values, mean_values
 from dprl.evidence.balance import Balance
 from dprl.evidence.behavior import Behavior, repeats_of
@@ -260,14 +269,14 @@ def evaluated(
     wary = [*held.warnings, *wary_of(facts, held, undefined, trouble, draws)]
     alone = only_return(weighted, treated, apart, never)
     wary += no_spread(alone and (alone[0], log.outcome.shown(alone[1])), level)
-    groups = None
-    if columns:
-        wider = 1.0 if again is None else longer(*(x.gain(lead) for x in (drawn, again)))
-        groups = subgroups(
-            columns, treated, weighted, changed, apart, never, model=model is not None,
-            level=float(level), draws=draws, seed=seed,
-            wider=wider if np.isfinite(estimates[lead]["difference_low"]) else np.nan,
-        )  # fmt: skip
+    wider = 1.0 if again is None else longer(*(x.gain(lead) for x in (drawn, again)))
+    parts = functools.partial(
+        subgroups, log=treated, weighted=weighted, changed=changed, apart=apart, never=never,
+        model=model is not None, level=float(level), draws=draws, seed=seed,
+        wider=wider if np.isfinite(estimates[lead]["difference_low"]) else np.nan,
+    )  # fmt: skip
+    groups = parts(columns) if columns else None
+    by_rule = _by_rule(held, acts)
     wary += [] if groups is None else groups.warnings()
     wary += [] if balanced is None else balanced.warnings()
     evaluation = Evaluation(
@@ -282,10 +291,44 @@ def evaluated(
         },
         balance=balanced,
         subgroups=groups,
+        rules=_wider(parts((RULE, SUGGESTED), members=by_rule), facts) if by_rule else None,
         outcome=log.outcome,
     ).turned()  # fmt: skip
     warned = tuple(dict.fromkeys((*wary, *evaluation.impossible())))
     return replace(evaluation, warnings=warned), drawn, Models(again, divided)
+
+
+def _by_rule(held: HeldOut, acts: Bools) -> list[tuple[str, str, Bools]]:
+    """The episodes of every rule, and of all rules that suggest the same: what, which, bool (E,).
+
+    Empty where the policy is not made of rules, and where episodes have several decisions.
+    """
+    log, rule_of = held.treated, getattr(held.policy, "rule_of", None)
+    if rule_of is None or log.n_steps > log.n_episodes or not acts.any():
+        return []
+    states, row = held.policy.space.of_log(log)
+    at = np.where(acts, np.asarray(rule_of(states))[row], -1)
+    named = np.where(acts, held.acts.pi[held.acts.row].argmax(axis=1), -1)
+    return [
+        *((RULE, str(r + 1), at == r) for r in np.unique(at[acts]).tolist()),
+        *((SUGGESTED, str(log.actions[a]), named == a) for a in np.unique(named[acts]).tolist()),
+    ][:MOST]
+
+
+def _wider(rules: Subgroups, facts: Mapping[str, Any]) -> Subgroups:
+    """The same with what actions that nobody took can matter, all of which may lie in any row."""
+
+    def row(one: Subgroup) -> Subgroup:
+        if one.low is None or one.high is None:
+            return one
+        off = widened(facts) * facts["episodes"] / one.episodes
+        return replace(one, low=one.low - off, high=one.high + off)
+
+    return replace(rules, rows=tuple(map(row, rules.rows)))
+
+
+RULE, SUGGESTED = "rule", "suggested"
+"""What `Evaluation.rules` tells apart: the number of a rule, and what rules suggest."""
 
 
 class Models(NamedTuple):

@@ -92,6 +92,8 @@ class Evaluation(Result):
             not in the state; None where the log has no such columns.
         subgroups: The difference in every subgroup; None where none were asked for (`by=`).
         outcome: What the returns are; all numbers are in its direction, as it was declared.
+        rules: Of rules that decide once, the difference where each of them speaks, and where those
+            do that suggest the same; None for other policies.
 
     Example:
         >>> import dprl
@@ -112,6 +114,7 @@ class Evaluation(Result):
     balance: Balance | None = None
     subgroups: Subgroups | None = None
     outcome: Outcome = UNDECLARED
+    rules: Subgroups | None = None
 
     def turned(self) -> Evaluation:
         """The numbers in the other direction: the user's for those that are computed, and back.

@@ -310,6 +310,7 @@ def subgroups(
     draws: int,
     seed: int,
     wider: float,
+    members: Sequence[tuple[str, str, Bools]] | None = None,
 ) -> Subgroups:
     """The difference that the policy makes in every subgroup.
 
@@ -326,8 +327,11 @@ def subgroups(
         seed: Seed of the draws.
         wider: How many times as long intervals are for the error of the models; NaN where there is
             none, for all together neither.
+        members: What it is a subgroup of, its name and its episodes, bool (E,), where these are not
+            values of columns. Default None: they are.
     """
-    members = [(name, word, rows) for name in by for word, rows in _members(log, name)]
+    if members is None:
+        members = [(name, word, rows) for name in by for word, rows in _members(log, name)]
     if len(members) > MOST:
         raise ParameterError(
             f"{', '.join(by)} make {len(members)} subgroups; at most {MOST} can be compared.",

@@ -211,3 +211,37 @@ def test_what_is_suggested_is_never_what_it_replaces():
     assert (change.usual, change.suggested, change.instead) == ("Fancy or old", "Fancy", "old")
     assert title_of(as_called(described)).endswith("Fancy, not old.")
     assert dataclasses.replace(change, suggested="not old", avoid="old").instead == "old"
+
+
+def test_over_features_what_a_rule_brings_is_weighed_as_the_whole_is():
+    """The fit get the drug more often: plain means say it helps, and it does nothing."""
+    rng, n = np.random.default_rng(3), 3_000
+    x = rng.normal(size=(n, 2))
+    chance = 1 / (1 + np.exp(-1.5 * x[:, 1]))
+    drug = rng.random(n) < chance
+    log = dprl.from_arrays(
+        episode=range(n), state=x, action=np.where(drug, "drug", "none"),
+        reward=2 * x[:, 1] + rng.normal(size=n), feature_names=["pressure", "fitness"],
+    )  # fmt: skip
+    rule = {"conditions": [{"feature": "pressure", "kind": "above", "value": 0.0}],
+            "suggested": "drug", "facts": {"share_usual": [["none", 0.6], ["drug", 0.4]],
+                                             "groups": 900, "groups_took": 400}}  # fmt: skip
+    policy = dprl.RulePolicy(
+        states=(), actions=log.actions, parameters={"gamma": 1.0}, provenance={"log": None},
+        feature_names=log.feature_names, rules=(rule,),
+    )  # fmt: skip
+    known = np.stack([chance if action == "drug" else 1 - chance for action in log.actions], 1)
+    judged = dprl.evaluate(policy, log, behavior=known, draws=200, values=False)
+    plain = describe_changes(policy, log)
+    weighed = plain.judged(judged.rules)
+    assert plain.changes[0].check.low > 0.5
+    for check in (weighed.changes[0].check, weighed.claims[0].check):
+        assert check.low < 0 < check.high < 0.5
+        assert (check.took, check.others) == (
+            plain.changes[0].check.took,
+            plain.changes[0].check.others,
+        )
+    rule_one, drug_all = judged.rules.rows
+    assert (rule_one.column, rule_one.value, drug_all.value) == ("rule", "1", "drug")
+    whole = judged.rows[judged.headline]["difference"]
+    assert rule_one.difference * rule_one.episodes / n == pytest.approx(whole, abs=0.02)

@@ -441,6 +441,7 @@ def report(
                 policy, log, values=values, draws=draws, seed=seed, by=columns, progress=progress
             )
         notes += [said_by(w) for w in caught]
+        described = described.judged(judged.rules)
     if columns and judged is None:
         notes.append(
             say(

@@ -450,6 +450,7 @@ class Described:
         subgroups: What the policy is worth for whom; None where nobody asked.
         divided: Share of the log's steps at which it names an action and practice is divided: no
             action has half of the share there.
+        weighed: Whether the checks are weighed as an evaluation is (`judged`).
     """
 
     policy: DeferringPolicy
@@ -473,6 +474,7 @@ class Described:
     took_at: NDArray[np.bool_] = field(repr=False)
     subgroups: Subgroups | None = None
     divided: float = 0.0
+    weighed: bool = False
     after_cut: int = 0
     dropped: int = 0
 
@@ -535,6 +537,44 @@ class Described:
 
     def __contains__(self, key: object) -> bool:
         return any(c.key == key for c in self.changes)
+
+    def judged(self, by_rule: Subgroups | None) -> Described:
+        """With what an evaluation says of each rule in the place of plain means.
+
+        Over features those who took a suggestion are not like the others: plain means are no
+        estimate of what it brings. `dprl.evaluate` weighs them as it weighs the whole.
+
+        Args:
+            by_rule: `Evaluation.rules`; None leaves everything as it is.
+        """
+        if by_rule is None:
+            return self
+        told = {(row.column, row.value): row for row in by_rule.rows}
+
+        def weighed(check: Check, *place: str) -> Check:
+            row = told.get((place[0], place[1]))
+            ends = (None,) * 3 if row is None else (row.difference, row.low, row.high)
+            return replace(check, advantage=ends[0], low=ends[1], high=ends[2], unfair=False)
+
+        ruled = self.rules
+        number = (
+            {} if ruled is None else {where(ruled, r): str(r + 1) for r in range(len(ruled.rules))}
+        )
+        changes = tuple(
+            c if c.rule is None else replace(c, check=weighed(c.check, "rule", str(c.rule.number)))
+            for c in self.changes
+        )
+        alike = Counter(str(claim.suggested) for claim in self.claims)
+
+        def claimed(claim: Claim) -> Claim:
+            place = ("suggested", str(claim.suggested))
+            if len(claim.situations) == 1:
+                place = ("rule", number.get(claim.situations[0], ""))
+            elif alike[str(claim.suggested)] > 1:
+                place = ("rule", "")  # others confirm it elsewhere: no row is of these alone
+            return replace(claim, check=weighed(claim.check, *place))
+
+        return replace(self, changes=changes, claims=tuple(map(claimed, self.claims)), weighed=True)
 
     def cases(self, change: Change) -> tuple[list[Case], list[Case]]:
         """Past steps in the situation: that took the suggestion, and that did not.

@@ -102,7 +102,7 @@ MADE := build/findings-$(SEED)
 CONTESTS := gridworld forest risky-arms random-mdps icu-sepsis
 REPRODUCE = @$(BIN)/dprl reproduce --seed $(SEED) --out $(MADE) $(if $(MINUTES),--minutes $(MINUTES))
 findings: $(STAMP)-bench
-	@test -d $(MADE)/tables || $(BIN)/dprl icu simulate --stays 2000 --seed $(SEED) --out $(MADE)/tables
+	@test -d $(MADE)/tables || $(BIN)/dprl icu simulate --stays 600 --seed $(SEED) --out $(MADE)/tables
 	$(REPRODUCE) --logs 200 $(CONTESTS) bounds contrasts
 	$(REPRODUCE) hypotension wards --tables $(MADE)/tables
 	$(REPRODUCE) --logs 100 intervals coverage confident

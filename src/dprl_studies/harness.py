@@ -45,7 +45,17 @@ from dprl.errors import ParameterError
 from dprl.logs.reading.files import Progress
 from dprl.logs.reading.tables import Row, Rows, read_rows, write_rows
 
-__all__ = ["Experiment", "Result", "Row", "Rows", "Setting", "by", "reproduce", "table_of"]
+__all__ = [
+    "Experiment",
+    "Result",
+    "Row",
+    "Rows",
+    "Setting",
+    "by",
+    "plain_page",
+    "reproduce",
+    "table_of",
+]
 
 Setting: TypeAlias = dict[str, Any]
 """One task of an experiment: values that JSON can carry, by name."""
@@ -175,6 +185,35 @@ RESULTS = (
 
 PAGE = "page.md"
 """The page of the docs, of experiments that have one."""
+
+
+def plain_page(
+    summary: Callable[[Rows], Table], brief: Callable[[Table], Table] = _whole
+) -> Callable[[Rows, Mapping[str, Any]], str]:
+    """A page of the docs that is the brief table, and what it is made of.
+
+    Args:
+        summary: As of the experiment.
+        brief: As of the experiment. Default: the summary as it is.
+
+    Returns:
+        A function (rows, settings.json) → Markdown.
+
+    Example:
+        >>> page = plain_page(lambda rows: Table({"n": [5]}))
+        >>> facts = {"experiment": "coins", "dprl": "1.0", "code": "0123456789abcdef0", "seed": 7}
+        >>> page({}, facts).splitlines()[0]
+        'Made by `dprl reproduce coins` from its rows; dprl 1.0, code `0123456789abcdef`, seed 7.'
+    """
+
+    def page(rows: Rows, facts: Mapping[str, Any]) -> str:
+        return (
+            f"Made by `dprl reproduce {facts['experiment']}` from its rows; dprl {facts['dprl']}, "
+            f"code `{facts['code'][:16]}`, seed {facts['seed']}.\n\n"
+            f"{brief(summary(rows)).to_markdown()}"
+        )
+
+    return page
 
 
 def _task_name(experiment: Experiment, setting: Setting) -> str:

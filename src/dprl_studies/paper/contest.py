@@ -255,13 +255,14 @@ def rows_of(
     return rows
 
 
-def summarise(rows: Rows, caption: str, seed: int = 0) -> Table:
+def summarise(rows: Rows, caption: str, seed: int = 0, repeats: int = 400) -> Table:
     """Mean and CVaR 5 % of the exact value over the data sets, beside usual practice and the best.
 
     Args:
         rows: Rows that `rows_of` made, as columns.
         caption: Caption of the table.
         seed: Seed of the bootstrap for the intervals. Default 0.
+        repeats: Draws of the bootstrap; 0: the intervals are NaN. Default 400.
 
     Returns:
         A table with one row per problem, number n of episodes and contestant.
@@ -279,7 +280,9 @@ def summarise(rows: Rows, caption: str, seed: int = 0) -> Table:
     for (problem, n, contestant), part in by(rows, "problem", "n", "contestant"):
         values, behavior = part["value"], float(part["behavior"][0])
         ends = {
-            name: stats.interval(values, statistic, seed=seed, repeats=400)
+            name: stats.interval(values, statistic, seed=seed, repeats=repeats)
+            if repeats
+            else (np.nan, np.nan)
             for name, statistic in (("mean", stats.mean), ("cvar", stats.cvar))
         }
         lines.append({
@@ -649,7 +652,7 @@ def contest(
     def told(rows: Rows, facts: dict[str, Any]) -> str:
         from dprl_studies.paper.told import page  # it imports this module
 
-        return page(rows, facts, title or caption, summary)
+        return page(rows, facts, title or caption, functools.partial(summary, repeats=0))
 
     return Experiment(
         name=name, question=question, summary=summary, brief=pivot, page=told, **(asked | other)

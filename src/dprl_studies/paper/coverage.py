@@ -42,7 +42,7 @@ from dprl.logs.reading.tables import Row, Rows
 from dprl.logs.source import as_source
 from dprl.planning.finite_mdp import FiniteMDP
 from dprl.policies.held_out import HeldOut
-from dprl_studies.harness import Experiment, Setting, by, table_of
+from dprl_studies.harness import Experiment, Setting, by, plain_page, table_of
 from dprl_studies.paper.claims import clopper_pearson
 from dprl_studies.paper.contest import VALUES, blocks, mdp_seed
 
@@ -345,5 +345,5 @@ def figure(rows: Rows) -> Any:
 
 EXPERIMENT = Experiment(
     "coverage", "Do certificates hold, and what are they worth?",
-    settings, run, summary, figure, brief,
+    settings, run, summary, figure, brief, plain_page(summary, brief),
 )  # fmt: skip

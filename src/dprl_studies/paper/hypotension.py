@@ -43,7 +43,7 @@ from dprl.logs.reading.files import Progress
 from dprl.logs.reading.tables import Row, Rows
 from dprl.policies.protocol import Kind, is_drawn
 from dprl_studies import icu
-from dprl_studies.harness import Experiment, Setting
+from dprl_studies.harness import Experiment, Setting, plain_page
 from dprl_studies.icu.simulation import MARK, frugal_treatment, true_value
 
 GAMMA, RADIUS = 0.99, 10.0
@@ -309,6 +309,10 @@ def brief(table: Table) -> Table:
     return Table({n: table[n] for n in names}, table.caption, table.note)
 
 
+page = plain_page(summary, brief)
+"""The page of the docs."""
+
+
 def figure(rows: Rows) -> Any:
     """Two panels: the value of each policy, and the share of decisions at which it does not defer.
 
@@ -436,5 +440,5 @@ def on_tables(
     }
     return Experiment(
         "hypotension", "Does it change treatment for the better, where it speaks?",
-        functools.partial(settings, **about), run, summary, figure, brief,
+        functools.partial(settings, **about), run, summary, figure, brief, page,
     )  # fmt: skip

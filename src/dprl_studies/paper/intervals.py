@@ -23,7 +23,7 @@ from dprl.evaluation.estimators import ESTIMATORS
 from dprl.evaluation.result import ENOUGH
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs.reading.tables import Row, Rows
-from dprl_studies.harness import Experiment, Setting, by, table_of
+from dprl_studies.harness import Experiment, Setting, by, plain_page, table_of
 from dprl_studies.paper.claims import clopper_pearson
 
 PLACES = (
@@ -154,5 +154,5 @@ def figure(rows: Rows) -> Any:
 
 EXPERIMENT = Experiment(
     "intervals", "How often do the intervals of an evaluation hold the truth?",
-    settings, run, summary, figure, brief,
+    settings, run, summary, figure, brief, plain_page(summary, brief),
 )  # fmt: skip

@@ -23,7 +23,7 @@ from dprl.evaluation.estimators import ESTIMATORS
 from dprl.evidence.behavior import Behavior
 from dprl.logs.reading.tables import Row, Rows
 from dprl_studies import icu
-from dprl_studies.harness import Experiment, Setting, by, table_of
+from dprl_studies.harness import Experiment, Setting, by, plain_page, table_of
 from dprl_studies.icu.simulation import true_value
 from dprl_studies.paper.claims import clopper_pearson
 from dprl_studies.paper.hypotension import FOLLOWED, GAMMA, label, learner
@@ -170,5 +170,5 @@ def figure(rows: Rows) -> Any:
 
 EXPERIMENT = Experiment(
     "wards", "How far are estimates from the truth in intensive care?",
-    settings, run, summary, figure, brief,
+    settings, run, summary, figure, brief, plain_page(summary, brief),
 )  # fmt: skip

@@ -78,7 +78,7 @@ def test_a_policy_of_confirmations_says_that_it_acts(confirmed):
     assert (s["changes"], s["confirmations"]) == (0, len(policy.states))
     assert s["steps_spoken"] == s["steps_differ"] == 1.0
     assert str(policy) == (
-        "11 states · 11 decision points · 0 changes · 11 confirmations · "
+        "No change of what is usual: always the usual action, where it speaks.\n11 states · 11 decision points · 0 changes · 11 confirmations · "
         "acts on 100.0 % of steps, differs from practice on 100.0 %" + WHY
     )
     assert "changes nothing" not in policy._repr_html_()

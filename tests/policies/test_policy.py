@@ -142,7 +142,11 @@ def test_no_better_action_is_a_reason_too():
 
 
 def test_summary_in_one_line(policy):
-    line, by_luck = str(policy).splitlines()
+    verdict, line, by_luck = str(policy).splitlines()
+    changes = policy.changes().to_dicts()
+    assert len(changes) == 2
+    for row in changes:
+        assert f"state = {row['state']}: {row['suggested']}, not {row['usual']}" in verdict
     assert line == (
         "4 states · 2 decision points · 2 changes · 0 confirmations · "
         "acts on 71.9 % of steps, differs from practice on 71.9 %"

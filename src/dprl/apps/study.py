@@ -680,7 +680,7 @@ def _issued(
         return policy, "Rules", why, "large-sample, for all rules and the whole at once"
     sure = Confident(**settings, risk=delta / 2, n_min=n_min, keep=KEEP, seed=seed)
     policy = _known(kept, learn, sure) or sure.fit(learn, progress=progress)
-    why = "states are labels, and tell enough"
+    why = "states are labels"
     name, claim = "Confident", "large-sample, for the policy as a whole; δ/2, as the gate has δ/2"
     if not policy.decisions.speaks.any():
         from dprl.certificate._gate import gate

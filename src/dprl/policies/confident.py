@@ -11,7 +11,14 @@ from dprl._core.arrays import Floats
 from dprl._core.words import joined, say
 from dprl.logs.log import Facts
 from dprl.policies.protocol import Decisions, Estimates, Terms
-from dprl.policies.table import Approved, TablePolicy, in_a_line, limit_states, steps_of
+from dprl.policies.table import (
+    Approved,
+    TablePolicy,
+    in_a_line,
+    limit_states,
+    steps_of,
+    verdict_of,
+)
 
 SURE_IN = {
     "model": say("the maximum-likelihood model of the log"),
@@ -341,4 +348,4 @@ class ConfidentPolicy(TablePolicy):
 
     def __str__(self) -> str:
         line = in_a_line(self.summary(), "state")
-        return joined("\n", (line, *self.stated))
+        return joined("\n", (verdict_of(self), line, *self.stated))

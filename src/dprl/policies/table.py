@@ -18,6 +18,7 @@ from dprl._core.arrays import DIVIDED, Bools, Codes, Floats, Ints
 from dprl._core.table import Table, many
 from dprl._core.words import joined, worded
 from dprl.errors import ParameterError
+from dprl.logs.called import Called
 from dprl.logs.encoding.encoder import encoded_by
 from dprl.logs.log import Label, Log
 from dprl.logs.overlap import sealed_origin
@@ -453,6 +454,27 @@ def state_words(policy: Any, label: Label) -> str:
     return joined(" = ", (name if isinstance(name, str) else "state", str(label)))
 
 
+FIRST = 3
+"""Changes that the first line of a policy names."""
+
+
+def verdict_of(policy: TablePolicy) -> str:
+    """What a policy would change, in a line: the first thing that is printed of it."""
+    called, here = Called.learned(policy), policy.decisions
+    at = np.flatnonzero(here.changes)
+    if not len(at):
+        kind = "always the usual action, where it speaks" if here.speaks.any() else "it is silent"
+        return f"No change of what is usual: {kind}."
+    lines = []
+    for row in list(change_rows(here, at, ""))[:FIRST]:
+        where = called.said(state_words(policy, row["state"]))
+        usual = "" if row["usual"] == DIVIDED else f", not {called.act(row['usual'])}"
+        usual = "" if getattr(row["suggested"], "action", None) is not None else usual  # to avoid
+        lines.append(f"{where}: {called.act(row['suggested'])}{usual}")
+    more = [f"and {many(len(at) - FIRST, 'more change')}"] if len(at) > FIRST else []
+    return "; ".join([*lines, *more]) + "."
+
+
 class Approved(Protocol):
     """A change that may stay: it names a state (a label, or a cell's number) or a region."""
 
@@ -681,7 +703,7 @@ class TablePolicy(Tabled):
     def __str__(self) -> str:
         line = in_a_line(self.summary(), "state")
         luck = () if self.luck is None else (self.luck.words,)
-        return "\n".join((line, *luck, *self.conditions))
+        return "\n".join((verdict_of(self), line, *luck, *self.conditions))
 
     def __repr__(self) -> str:
         return f"<Policy: {in_a_line(self.summary(), 'state')}>"

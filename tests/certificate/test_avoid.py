@@ -401,7 +401,9 @@ def test_the_gate_asks_whether_the_state_is_enough(monkeypatch):
         assert gated.act("s") != "rush"
         certificate = gated.certificate
         assert (certificate.markov, certificate.visits, certificate.gain) == (False, "first", None)
-        assert any("A test refutes the Markov property" in note for note in certificate.notes)
+        assert any(
+            "A test speaks against the Markov property" in note for note in certificate.notes
+        )
         assert any("The Markov property is not claimed" in line for line in certificate.assumptions)
         plain = dprl.gate(LEARNER, log, markov=False, **asked)
         assert plain.certificate.issued == certificate.issued

@@ -790,15 +790,15 @@ def test_a_hidden_delay_is_noticed_unless_whole_returns_are_compared():
         policy = dprl.Confident(gamma=1.0).fit(log)
     assert policy.provenance["markov"]["ok"] is False
     assert policy.stated[0].startswith(
-        "Nothing is issued, because a test refutes that the state is enough for a promise. If "
-        "the state were enough (a test refutes that, see below), in the"
+        "Nothing is issued, because a test speaks against the state being enough for a promise. If "
+        "the state is enough (a test speaks against it, see below), in the"
     )
     assert policy.stated[-1].startswith("The state does not seem to be enough")
     assert drugs(policy) == 0
     with pytest.warns(StateWarning):
         policy = dprl.Confident(gamma=1.0, promise=False).fit(log)
     assert policy.stated[0].startswith(
-        "If the state were enough (a test refutes that, see below), in the"
+        "If the state is enough (a test speaks against it, see below), in the"
     )
     assert policy.stated[-1].startswith("The state does not seem to be enough")
     assert drugs(policy) >= 4

@@ -785,8 +785,8 @@ def gate_states(
 
 
 REFUTED = say(
-    "A test refutes the Markov property, so a group's first visit of a state counts, nothing is "
-    "claimed about later visits, and no gain is stated."
+    "A test speaks against the Markov property, so a group's first visit of a state counts, "
+    "nothing is claimed about later visits, and no gain is stated."
 )
 
 

@@ -228,7 +228,7 @@ class ConfidentPolicy(TablePolicy):
                 se=gain["se"],
             )
         return say(
-            "If the state were enough (a test refutes that, see below), in {model} the policy "
+            "If the state is enough (a test speaks against it, see below), in {model} the policy "
             "brings {estimate:+.3g} over usual practice (standard error {se:.2g})",
             model=SURE_IN["model"],
             estimate=brings,
@@ -264,7 +264,7 @@ class ConfidentPolicy(TablePolicy):
         if not self.provenance.get("markov", {}).get("ok", True):
             return (
                 say(
-                    "Nothing is issued, because a test refutes that the state is enough for a "
+                    "Nothing is issued, because a test speaks against the state being enough for a "
                     "promise. {words}.",
                     words=words,
                 ),

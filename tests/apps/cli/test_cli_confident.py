@@ -72,7 +72,7 @@ def test_a_state_that_is_not_enough_is_warned_of(run, hidden):
     assert code == 0
     assert err.startswith("warning: The state does not seem to be enough")
     assert "--evidence returns" in err
-    assert "If the state were enough (a test refutes that, see below)" in out
+    assert "If the state is enough (a test speaks against it, see below)" in out
     code, out, _ = run("fit", *own(hidden), *SURE, "--json")
     facts = json.loads(out)
     assert len(facts["warnings"]) == 1

@@ -132,7 +132,7 @@ def test_a_state_that_is_not_enough_is_warned_of_everywhere(fooled, tmp_path):
     client, described = site(policy, log, tmp_path)
     assert notices(client.get(f"/{TOKEN}/").text)[f"Be wary: {checked}"] is True
     page = client.get(f"/{TOKEN}/change/{described.changes[0].key}").text
-    assert any("a test refutes that the state is enough" in words for words in notices(page))
+    assert any("a test speaks against the state being enough" in words for words in notices(page))
     assert notices(policy._repr_html_())[f"Be wary: {checked}"] is True
 
 

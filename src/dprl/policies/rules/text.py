@@ -609,7 +609,7 @@ def stated(policy: RulePolicy) -> tuple[str, ...]:
         in_part = IN_PART if said or len(noted) < of_some else ""
     about = (claim(policy), *policy.conditions)
     return tuple(
-        s for s in (proved, *about, _exception(policy), in_part, *noted, _clock(policy)) if s
+        s for s in (_clock(policy), proved, *about, _exception(policy), in_part, *noted) if s
     )
 
 

@@ -117,6 +117,8 @@ class Study(Result):
         """
         if self.described is not None:
             return title_of(as_called(self.described))
+        if refused := _refused(self.facts["parts"]):
+            return refused
         arms = () if self.effects is None else self.effects.rows
         against = any(row["verdict"] == "worse" for row in arms)
         tells = self.effects is not None and (self._everyone or against)
@@ -221,7 +223,7 @@ class Study(Result):
                          f"with probability {f['level']:g}.")  # fmt: skip
         else:
             lines.append(self._learned())
-        lines += told_parts(f["parts"])
+        lines += told_parts(f["parts"])[bool(_refused(f["parts"])) :]
         if self.folder is not None:
             lines.append(f"Written to {self.folder}: {REPORT}, {POLICY}, {ROWS}.")
         return lines
@@ -410,6 +412,12 @@ def _agreement(verdict: Verdict, judged: Evaluation, facts: Mapping[str, Any]) -
     }[verdict]
 
 
+def _refused(parts: Sequence[Mapping[str, Any]]) -> str:
+    """That what gains is not issued since it harms what is guarded, and by how much; '' if not."""
+    told = told_parts([row for row in parts if row["refused"]])
+    return f"Nothing is changed, whatever it gains. {told[0]}" if told else ""
+
+
 def _why_bare(facts: Mapping[str, Any]) -> str:
     """Why an estimate has no interval, as the end of a sentence; '' where it is not known."""
     if facts["refuted"]:
@@ -579,7 +587,9 @@ def study(
                 policy, judge, folder, by, draws, seed, title, date, progress, spread
             )
         elif folder is not None:
-            heading = title or (arms.finding() if acts and arms is not None else NOTHING)
+            refused = "" if parts is None else _refused(parts.to_dicts())
+            found = arms.finding() if acts and arms is not None else refused
+            heading = title or found or NOTHING
             everybody = log if acts else judge
             _page(policy, everybody, folder, by, draws, seed, heading, date, progress)
     facts = {

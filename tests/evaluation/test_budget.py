@@ -55,6 +55,17 @@ def test_the_best_come_first_and_the_next_has_the_price():
     assert "larger budget brings nothing" in every.lines()[-1]
 
 
+def test_rules_are_named_in_words():
+    train, test = (
+        dprl.from_frame(made(900, seed=k).assign(x=1.0, z=0.0), episode="id", state=["x", "z"],
+                        action="do", reward="sold", also=())
+        for k in (0, 1)
+    )  # fmt: skip
+    policy = dprl.Rules(gamma=1.0).fit(train)
+    (row,) = budget(policy, test, most=1, costs={"call": 1}, draws=50).rows
+    assert row["where"] == "everywhere"
+
+
 def test_where_less_is_better_the_best_still_come_first():
     policy, test = learned(sign=-1, better="lower")
     paid = budget(policy, test, most=0.5, costs={"call": 1}, draws=50)
@@ -113,6 +124,9 @@ def test_what_cannot_be_paid_or_meant_is_refused():
         budget(policy, test, most=0.1, costs={"call": 1}, draws=50)
     with pytest.raises(LogError, match="no action is called so"):
         budget(policy, test, most=0.5, costs={"phone": 1}, draws=50)
+    for most in (np.nan, np.inf, -1, "half"):
+        with pytest.raises(ParameterError, match="most must be a number"):
+            budget(policy, test, most=most, costs={"call": 1})
     with pytest.raises(ParameterError, match="what each action spends"):
         budget(policy, test, most=0.5, costs=None)
     with pytest.raises(PolicyError, match="one by one"):

@@ -111,15 +111,17 @@ def test_each_part_is_judged_in_its_own_unit_and_they_add_up():
 
 
 @pytest.mark.parametrize("design", ["", "randomised"])
-def test_a_study_refuses_what_harms_a_guard_and_says_by_how_much(design):
+def test_a_study_refuses_what_harms_a_guard_and_says_by_how_much(design, tmp_path):
     asked = {"reward": "well - 0.5*toxicity", "guard": ["bleeding"], "design": design, **COLUMNS}
-    refused = dprl.study(dprl.from_frame(made(), **asked), draws=200, seed=0)
+    refused = dprl.study(dprl.from_frame(made(), **asked), tmp_path / "s", draws=200, seed=0)
     assert not refused.policy.decisions.speaks.any()
     assert refused.verdict == "nothing"
-    said = next(line for line in refused.answer() if "guarded" in line)
-    assert said.startswith(("Refused for what is guarded: bleeding +0.1",
-                            "Refused for what is guarded: bleeding +0.2"))  # fmt: skip
-    assert len(refused.answer()) <= 8
+    said = refused.answer()[0]  # never first that it is to be done
+    assert said == refused.finding
+    assert "whatever it gains. Refused for what is guarded: bleeding +0." in said
+    assert 0.1 < float(said.split("bleeding +")[1].split()[0]) < 0.3
+    assert f"<title>{said.split(' (')[0]}" in (tmp_path / "s" / "report.html").read_text()
+    assert len(refused.answer()) <= 9
     harmless = dprl.study(dprl.from_frame(made(bleeding=-0.03), **asked), draws=200, seed=0)
     assert harmless.policy.decisions.speaks.any()
     assert any(line.startswith("Its parts: well +") for line in harmless.answer())

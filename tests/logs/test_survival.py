@@ -93,6 +93,17 @@ def test_where_everybody_fares_alike_nobody_is_weighted_beyond_what_is_possible(
     assert np.allclose(read(frame, target="time").reward, 1.0)
 
 
+def test_an_arm_of_few_is_completed_by_what_all_arms_say_of_features():
+    """A model of its own gave single patients weights of 50, and means of -0.7 to 1.8."""
+    for seed, few in ((0, 0), (1, 0), (0, 1), (2, 1)):
+        frame = made(800, seed, censored=2.5, confounded=0.4)
+        frame["z"] = frame["id"] % 2
+        mine = frame["arm"].eq("ab"[few])
+        log = read(frame[~mine | (np.cumsum(mine) <= 32)], state=["x", "z"])
+        apart = log.reward[log.action == few].mean() - log.curves([1.0])["share"][few]
+        assert abs(apart) < 0.15
+
+
 def two_decisions(n=1500, seed=0, censored=2.0):
     """A second decision at .4 for who is there still; being censored depends on its action."""
     rng = np.random.default_rng(seed)

@@ -108,7 +108,7 @@ def test_parts_of_a_sum_are_completed_and_a_log_is_written_as_it_was_measured(tm
     frame["s"] = np.where(frame["x"] > 0, "well", "ill")
     asked = {**COLUMNS, "state": "s"}
     for name in ("score", "score - 2*harm"):
-        options = {**asked, "reward": name, "missing": {name: "weights"}}
+        options = {**asked, "reward": name, "missing": {"score": "weights"}}  # the column's name
         log = dprl.from_frame(frame, **options)
         dprl.write(log, tmp_path / "log.parquet")
         again = dprl.read(tmp_path / "log.parquet", time="time", **options)

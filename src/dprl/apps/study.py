@@ -118,6 +118,8 @@ class Study(Result):
             >>> dprl.study(dprl.envs.care_pathway().sample(100, seed=0)).finding
             'Nothing to change is sure: usual practice stays, in every situation.'
         """
+        if self.described is None and (refused := _refused(self.facts["parts"])):
+            return refused
         described = None if self.described is None else as_called(self.described)
         return title_of(described, self.evaluation, self._arms)
 
@@ -219,7 +221,7 @@ class Study(Result):
             lines[-1] += " Larger is assumed to be better."
         if f["single"] and self.evaluation is None and self.effects is None:
             lines.append(LOT)
-        lines += told_parts(f["parts"])
+        lines += told_parts(f["parts"])[bool(_refused(f["parts"])) :]
         if self.folder is not None:
             lines.append(f"Written to {self.folder}: {REPORT}, {POLICY}, {ROWS}.")
         return lines
@@ -406,6 +408,12 @@ class Study(Result):
         return [*self.answer(), *self._warned()][:8]
 
 
+def _refused(parts: Sequence[Mapping[str, Any]]) -> str:
+    """That what gains is not issued since it harms what is guarded, and by how much; '' if not."""
+    told = told_parts([row for row in parts if row["refused"]])
+    return f"Nothing is changed, whatever it gains. {told[0]}" if told else ""
+
+
 def _hidden(doubt: Sensitivity) -> str:
     """How strong an unrecorded cause must be for the gain to be none, beside a recorded one."""
     star = doubt.gamma_star
@@ -561,10 +569,11 @@ def study(
             again = _told(folder, policy) or _again(policy, log, float(share), seed, arms is None)
             spread = () if again is None else again[2]
         judged, described, doubt = None, None, None
+        rows_of_parts = [] if parts is None else parts.to_dicts()
         page = functools.partial(
             _page, policy, out=folder, by=by, draws=draws, seed=seed, title=title, date=date,
             lang=lang, progress=progress, effects=arms,
-            note=sentences(subgroups, *told_parts([] if parts is None else parts.to_dicts())),
+            note=sentences(subgroups, *told_parts(rows_of_parts)),
         )  # fmt: skip
         if acts and not by_all:
             judged, described, doubt = _judged(
@@ -572,7 +581,8 @@ def study(
             )
         elif folder is not None:
             alone = _alone(arms, acts)
-            page(judge if alone is None else log, effects=alone)
+            heading = title or (_refused(rows_of_parts) if alone is None else "") or None
+            page(judge if alone is None else log, effects=alone, title=heading)
     facts = {
         "learner": name, "why": why, "level": float(delta), "claim": claim, "gamma": discount,
         "share": float(share), "n_min": n_min, "seed": seed,

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dprl._core.arrays import Bools, Floats
-from dprl._core.checks import check_seed
+from dprl._core.checks import check_number, check_seed
 from dprl._core.table import Result, Table
 from dprl._core.words import worded
 from dprl.errors import LogError, ParameterError
@@ -157,6 +157,7 @@ def budget(
         True
     """
     check_seed(seed)
+    check_number("most", most, "[0, inf)")
     known = costs_of(costs)
     if isinstance(known, str) or not known:
         raise ParameterError(

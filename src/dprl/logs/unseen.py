@@ -53,6 +53,8 @@ MOST: Final = 50
 """Labels of a column that are compared at most."""
 COLUMNS: Final = 200
 """Columns up to which features are multiplied by actions."""
+OWN: Final = 300
+"""Rows of an action from which on such products count in full: few make no model of their own."""
 
 # --- Two candidates of a model, and the one that tells held-out rows better
 
@@ -83,7 +85,11 @@ class Inputs:
         own = sparse.csr_array(sparse.hstack(of_features(log), format="csr"))
         parts.append(own)
         if own.shape[1] * log.n_actions <= COLUMNS:
-            parts += [own.multiply((log.action == a)[:, None]) for a in range(1, log.n_actions)]
+            rows = np.bincount(log.action, minlength=log.n_actions)
+            for a in np.flatnonzero(rows):
+                if a != np.argmax(rows):  # of which the others differ
+                    mine = (log.action == a) * min(1.0, rows[a] / OWN)
+                    parts.append(own.multiply(mine[:, None]))
         linear = sparse.csr_array(sparse.hstack(parts, format="csr"))
         return cls(linear, np.column_stack([log.features, log.action, step]))
 

@@ -606,7 +606,8 @@ def single_changes(policy: Any) -> list[tuple[int, str, Any, Any]]:
     """
     if hasattr(policy, "rules"):
         return [
-            (i, str(rule), rule.suggested, only(policy, [i])) for i, rule in enumerate(policy.rules)
+            (i, str(rule.words), rule.suggested, only(policy, [i]))
+            for i, rule in enumerate(policy.rules)
         ]
     if not isinstance(getattr(policy, "choice", None), np.ndarray) or not policy.states:
         raise PolicyError(

@@ -38,8 +38,8 @@ CASES = {
     "reward missing": (
         csv(put("score", 1, None)), {},
         r"'score' is missing on 1 of 4 rows.\n  first: row 2 \(patient=p, day=2\); 1 episode touched"
-        r".\n  A return is a whole tail of an episode. Fill it, or leave such episodes out: "
-        r"missing='drop-episodes'."),
+        r".\n  Weigh those that were measured \(missing={'score': 'weights'}\), or fill it. To leave "
+        r"such episodes out \(missing='drop-episodes'\) compares those who stayed."),
     "reward NA": (csv(put("score", 1, "NA")), {}, r"'score' is missing on 1 of 4 rows"),
     "state missing": (csv(put("stage", 2, "")), {}, r"'stage' is missing on 1 of 4 rows.\n  first: row 3"),
     "action missing": (csv(put("drug", 0, None)), {}, r"'drug' is missing on 1 of 4 rows"),

@@ -327,6 +327,10 @@ def missing_rows(c: Columns, features: bool = True) -> dict[str, Bools]:
     return {name: rows for name, rows in where_missing.items() if rows.any()}
 
 
+SEEN_LAST = "Write the last time at which they were seen, as censored."
+"""What to do about a time to event that is missing."""
+
+
 @row_rule("no_outcome")
 def no_outcome(c: Columns) -> Found | None:
     """An episode has no reward at all, where missing rewards are to be 0."""
@@ -336,8 +340,10 @@ def no_outcome(c: Columns) -> Found | None:
         c.no_outcome,
         "{name!r} is missing on every row of {touched_number:,} of {episodes:,} episodes: their "
         "outcome is not known.",
-        do="Unknown is not 0. Leave these episodes out of the file, or write their outcome (0 "
-        "where it is 0).",
+        do=SEEN_LAST
+        if "survival" in c.names
+        else "Unknown is not 0. Write weights in place of zero, which weighs those that were "
+        "measured, or write their outcome (0 where it is 0).",
         name=str(c.names["reward"]),
     )
 
@@ -363,11 +369,13 @@ class _Gaps(Found):
         by_column: Name → number of rows on which it is missing, and the first of them.
         order: The names of all columns, in the order in which they are told.
         reward: The name of the column of rewards.
+        timed: Whether these are times to an event.
     """
 
     by_column: dict[str, tuple[int, int]] = field(default_factory=dict)
     order: tuple[str, ...] = ()
     reward: str = ""
+    timed: bool = False
 
     def __add__(self, other: Any) -> Any:
         counts = dict(self.by_column)
@@ -387,11 +395,23 @@ class _Gaps(Found):
             rule,
             f"{name!r} is missing on {rows:,} of {whole.n:,} rows{also}.",
             f"{whole.place(first)}; {many(self.touched, 'episode')} touched.",
-            (outcome_advice(whole.outcomes(), name) if name == self.reward else "")
-            or worded(
+            (outcome_advice(whole.outcomes(), name) or self._weights(name))
+            if name == self.reward
+            else worded(
                 "A return is a whole tail of an episode. Fill it, or leave such episodes out: "
                 "{missing='drop-episodes'}."
             ),
+        )
+
+    def _weights(self, name: str) -> str:
+        """What to do about an outcome that was not measured."""
+        if self.timed:
+            return SEEN_LAST
+        return worded(
+            "Weigh those that were measured ({weights}), or fill it. To leave such episodes out "
+            "({missing}) compares those who stayed.",
+            weights=either(f"missing={{{name!r}: 'weights'}}", f"--missing {name}=weights"),
+            missing=option("missing", "drop-episodes"),
         )
 
 
@@ -413,7 +433,7 @@ def missing(c: Columns) -> Found | None:
     order = tuple(column_label(c.names[part]) for part in roles if part in c.names)
     return _Gaps(
         every.rows, every.first, "", touched=every.touched, by_column=by_column, order=order,
-        reward=str(c.names["reward"]),
+        reward=str(c.names["reward"]), timed="survival" in c.names,
     )  # fmt: skip
 
 

@@ -94,6 +94,9 @@ def missing_words(missing: Any, names: Mapping[str, Any]) -> dict[str, Word]:
     given = {"*": missing} if isinstance(missing, str) else missing
     if not isinstance(given, Mapping):
         raise _no_word(missing)
+    parts = names.get("parts") or ()  # what a sum is made of is missing where the sum is
+    given = {names["reward"] if one in parts and one not in part_of else one: word
+             for one, word in given.items()}  # fmt: skip
     for column, word in given.items():
         if word not in WORDS:
             raise _no_word(word)

@@ -15,6 +15,7 @@ from dprl.errors import CutWarning, LabelWarning, LogError, MissingWarning
 from dprl.logs.checking.findings import CheckResult, Finding, Whole, sorted_findings
 from dprl.logs.checking.labels import LABEL_RULES, Vocabulary, called_as_answers
 from dprl.logs.checking.rows import (
+    SEEN_LAST,
     RowFindings,
     ending,
     missing_rows,
@@ -174,7 +175,7 @@ def _weighed(c: Columns, words: Mapping[str, str]) -> Columns:
             f"the time {name!r} is missing on {many(int(gone.sum()), 'row')}, and weights complete "
             "what was measured once, not a time.",
             c.place(int(np.argmax(gone))),
-            "Write the last time at which they were seen, as censored, or leave them out.",
+            SEEN_LAST,
         )
     c = zeros_before_the_end(c)
     measured = {**c.more, SEEN: c.reward.copy()}

@@ -520,7 +520,7 @@ class Nuisances:
         assert self.returns is not None
         return self.V, self.practice.closer(self.returns)
 
-    def doubt_at(self, rows: Ints, action: int, level: float, side: int = 0) -> ScoreTest | None:
+    def doubt_at(self, rows: Ints, action: int, level: float) -> ScoreTest | None:
         """What the errors of b at some rows say of it, against what outcomes go with, too.
 
         None where all is known.
@@ -529,11 +529,10 @@ class Nuisances:
             rows: int64, the rows.
             action: The code of the action whose probability is tested.
             level: The chance that a sound model is refuted.
-            side: Of what outcomes go with, the side that matters; see `score_test`. Default 0.
         """
         if self.doubt is None or self.practice is None:
             return None
-        return self.practice.doubt(self.b, rows, action, level, np.column_stack(self.aims), side)
+        return self.practice.doubt(self.b, rows, action, level, np.column_stack(self.aims))
 
 
 def fit_nuisances(
@@ -796,13 +795,12 @@ class Practice:
 
     def doubt(
         self, b: Floats, rows: Ints | None = None, action: int | None = None, level: float = LEVEL,
-        aimed: Floats | None = None, side: int = 0,
+        aimed: Floats | None = None,
     ) -> ScoreTest:  # fmt: skip
         """Whether probabilities are refuted, at some rows and for one action or everywhere."""
         return score_test(
             *self._shapes, b, self.log.action, self.group, rows=rows,
-            actions=None if action is None else [action], level=level, aimed=aimed, side=side,
-            seed=self.seed,
+            actions=None if action is None else [action], level=level, aimed=aimed, seed=self.seed,
         )  # fmt: skip
 
     def closer(self, G: Floats) -> Floats:

@@ -17,8 +17,7 @@ there may be due to that. These functions see no outcome, so no claim about outc
 with, so one more test, of few functions and hence sharp, asks just that: `aimed`, values at a row
 that models of outcomes foretell from other groups. Where practice and outcomes share a shape that
 no model has found whole (a checkerboard, a product of four signs), what was found of it is enough
-to see that something is left. It can only take claims away, so it spoils none. Of a claim that an
-action is better only one side matters.
+to see that something is left. It can only take claims away, so it spoils none.
 
 The functions (`Shapes`): every feature, squares and products of two, steps (a feature is above a
 quantile), corners (two features are) and crosses (one of two is), waves of one feature and of two,
@@ -234,7 +233,7 @@ class ScoreTest:
 def score_test(
     shapes: Shapes, base: Floats, b: Floats, action: NDArray[Any], group: Ints, *,
     rows: Ints | None = None, actions: Sequence[int] | None = None, level: float = LEVEL,
-    aimed: Floats | None = None, aimed_level: float = LEVEL, side: int = 0, seed: int = 0,
+    aimed: Floats | None = None, aimed_level: float = LEVEL, seed: int = 0,
 ) -> ScoreTest:  # fmt: skip
     """Test probabilities of actions by their errors at some rows.
 
@@ -251,9 +250,6 @@ def score_test(
         aimed: float64 (N, k), values of outcomes from other groups than a row's own; a test of
             their own. Default None: there is none.
         aimed_level: The chance that this test refutes a sound model. Default `LEVEL`.
-        side: 1 if only those matter who took an action with better outcomes foretold than the model
-            of practice knows of, which makes the action look better than it is; -1 for the
-            contrary. Default 0: both.
         seed: Seed of the signs.
 
     Returns:
@@ -276,15 +272,14 @@ def score_test(
     found: list[tuple[float, int, Key, Floats]] = []
     most = np.zeros(DRAWS)
 
-    def look(a: int, keys: Sequence[Key], h: Floats, side: int = 0) -> None:
+    def look(a: int, keys: Sequence[Key], h: Floats) -> None:
         error = (action[order] == a) - b[order, a]
         u = np.add.reduceat(error[:, None] * h, starts, axis=0)
         expected = (b[order, a] * (1 - b[order, a])) @ h**2
         size = np.sqrt(np.maximum((u**2).sum(axis=0), expected))
         u = u / np.where(size > 1e-12, size, np.inf)
-        z, drawn = u.sum(axis=0), signs @ u
-        z, drawn = (side * z, side * drawn) if side else (np.abs(z), np.abs(drawn))
-        np.maximum(most, drawn.max(axis=1), out=most)
+        z = np.abs(u.sum(axis=0))
+        np.maximum(most, np.abs(signs @ u).max(axis=1), out=most)
         best = np.argsort(-z, kind="stable")[: 4 * ADDED]
         found.extend((float(z[k]), a, keys[k], u[:, k]) for k in best)
 
@@ -305,10 +300,10 @@ def score_test(
             kept.append(one)
     z, refuting, key, _ = found[0]
     if aimed is not None and z <= quantile:
-        found, most = [], np.full(DRAWS, -np.inf)
+        found, most = [], np.zeros(DRAWS)
         h = aimed[order] - aimed[order].mean(axis=0)
         for a in tested:
-            look(a, [("values", (), (float(k),)) for k in range(h.shape[1])], h, side)
+            look(a, [("values", (), (float(k),)) for k in range(h.shape[1])], h)
         sharp = float(np.quantile(most, 1 - aimed_level, method="higher"))
         best = max(found, key=lambda one: one[0])
         if best[0] > sharp:

@@ -493,9 +493,8 @@ class Work:
         """Proposals where the model of practice is not refuted, and the others, as rules."""
         told, doubted = [], []
         for place, a in proposals:
-            avoid, named = divmod(a, self.log.n_actions)
-            rows = scores.inside(place).rows
-            doubt = everyone.doubt_at(rows, named, LEVEL / len(proposals), -1 if avoid else 1)
+            rows, named = scores.inside(place).rows, a % self.log.n_actions
+            doubt = everyone.doubt_at(rows, named, LEVEL / len(proposals))
             if doubt is None or not doubt.refuted:
                 told.append((place, a))
                 continue

@@ -596,6 +596,8 @@ LEARNING = 1 / (np.sqrt(2) - 1)
 practice see twice as many groups: a bias that falls as 1/√n is so many times what it fell by."""
 BY_CHANCE = 0.05
 """The most groups without takers of that size that chance makes where one says something."""
+WORSE = 2.0
+"""How many times the range of outcomes each of such a group may lose, where it surprises."""
 MOST_JUDGED = 200_000
 """The whole is judged on at most so many steps, in whole groups."""
 
@@ -797,11 +799,11 @@ def learning(full: tuple[float, Floats], half: tuple[float, Floats]) -> float:
 def untreated(here: Scores, there: Scores, place: Place, a: int) -> float:
     """What code a may cost in a place where it holds, by the largest group of whom nobody did so.
 
-    As if each of the group lost the whole range of what is on record, where it is larger than
-    chance makes it; and, whatever its size, as if each fared as the worst on record where others
-    were left out of the place as places without takers: their border may be further out. Where
-    episodes have several decisions it is 0: those who ever come to such a group are so many that
-    nothing could be claimed.
+    As if each of the group lost twice the range of what is on record (whom nobody treats may fare
+    worse than anybody), where it is larger than chance makes it; and, whatever its size, as if each
+    fared as the worst on record where others were left out of the place as places without takers:
+    their border may be further out. Where episodes have several decisions it is 0: those who ever
+    come to such a group are so many that nothing could be claimed.
 
     Args:
         here: Scores of the half that certifies.
@@ -822,7 +824,7 @@ def untreated(here: Scores, there: Scores, place: Place, a: int) -> float:
     if chance > BY_CHANCE and not place.unless:
         return 0.0
     worst = np.concatenate([half.V for half in both]) - log.reward.min()
-    loss = worst if chance > BY_CHANCE else np.ptp(log.reward)
+    loss = worst if chance > BY_CHANCE else WORSE * np.ptp(log.reward)
     return float(np.where(empty, loss, 0.0).mean())
 
 

@@ -15,7 +15,7 @@ import dprl
 from dprl.evaluation import stats
 from dprl.logs.reading.tables import read_rows
 from dprl_studies.harness import by
-from dprl_studies.paper import entry, experiment
+from dprl_studies.paper import entry, experiment, wards
 from dprl_studies.paper.contest import label, rows_of
 from dprl_studies.paper.told import NEAR, sentences, short
 
@@ -75,6 +75,55 @@ def test_a_sample_of_rows_is_made_again(name, make, contestant):
     kept = (rows["problem"] == mdp.name) & (rows["n"] == 100) & (rows["dataset"] < 4)
     kept &= rows["contestant"] == label(contestant)
     assert rows["value"][kept].tolist() == [row["value"] for row in fresh]
+
+
+def test_every_page_is_in_the_docs():
+    text = "".join(p.read_text(encoding="utf-8") for p in FOUND.parent.glob("*.md"))
+    for path in FOUND.glob("*.md"):
+        assert f"```{{include}} findings/{path.name}\n" in text, path.name
+    for path in FOUND.glob("*.png"):
+        assert f"](findings/{path.name})" in text, path.name
+
+
+def test_the_papers_rule_in_hypotension_is_told_from_its_rows():
+    rows = read_rows([FOUND / "hypotension-33-rows.parquet"])
+    at = {name: i for i, name in enumerate(rows["contestant"].tolist())}
+    text = " ".join((FOUND.parent / "hypotension.md").read_text(encoding="utf-8").split())
+    for rule, words in (
+        ("DPRL paper", "It defers at {}, {} and {} of the test decisions"),
+        ("DPRL", "DPRL defers at {}, {} and {}."),
+    ):
+        shares = [rows["deferred"][at[f"{rule}, n_min {n}"]] for n in (10, 30, 50)]
+        said = [f"{share:.2f}".replace("0.", ".", 1) for share in shares]
+        assert words.format(*said) in text
+    values = [
+        f"{rows['true_value'][at[f'{rule}, n_min {n}']]:.2f}"
+        for rule in ("DPRL paper", "DPRL")
+        for n in (10, 30, 50)
+    ]
+    words = "True values are {}, {} and {} for the paper's rule and {}, {} and {} for ours"
+    assert words.format(*values) in text
+    usual = rows["true_value"][at["behaviour"]]
+    learners = [name for name in at if name not in ("behaviour", "best treatment")]
+    below = sum(rows["true_value"][at[name]] < usual - 1e-9 for name in learners)
+    assert f"In truth {below} of {len(learners)} learners are below usual practice" in text
+
+
+def test_errors_over_wards_are_told_from_their_rows():
+    rows = read_rows([FOUND / "wards-33-rows.parquet"])
+    text = " ".join((FOUND.parent / "hypotension.md").read_text(encoding="utf-8").split())
+    assert f"Done are {len(set(rows['ward'].tolist()))} of twenty wards" in text
+    lines = {(line["contestant"], line["estimator"]): line for line in wards.summary(rows)}
+    for estimator, words in (
+        ("DR", "error of DR is {}, {} and {} for the paper's rule with n_min 10, 30 and 50"),
+        ("WDR", "That of WDR is {}, {} and {},"),
+        ("DM", "that of the model alone (DM) {}, {} and {}."),
+    ):
+        errors = [lines[f"DPRL paper, n_min {n}", estimator]["error"] for n in (10, 30, 50)]
+        assert words.format(*(short(e) if e < 1 else f"{e:.1f}" for e in errors)) in text
+    for n in (10, 30, 50):
+        line = lines[f"DPRL paper, n_min {n}", "DR"]
+        assert line["error"] > abs(line["gain"])
 
 
 def test_every_row_file_says_which_code_made_it():

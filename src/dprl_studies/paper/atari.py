@@ -57,7 +57,7 @@ from dprl_studies.atari.encoding import (
 from dprl_studies.atari.games import GAMES, LONGEST, Games, first_seed, optional
 from dprl_studies.atari.networks import QNetwork, read_arrays, write_arrays
 from dprl_studies.atari.playing import Judge, Mixture, Player, Represented, Track, silent
-from dprl_studies.harness import Experiment, Setting
+from dprl_studies.harness import Experiment, Setting, by
 
 GAMMA, DELTA, TAUGHT, OBJECTIVE = 0.99, 0.05, 1 / 3, "inverse+cloning"
 QUICK = {"samples": 5_000, "episodes": 2, "epochs": 3, "longest": 4_000, "trees": 10, "backups": 5,
@@ -586,6 +586,12 @@ def figure(rows: Rows) -> Any:
         axis.set_ylim(-0.6, len(LEARNERS) - 0.4)  # the same lines in every panel
         axis.set_title(game)
         axis.set_xlabel("score")
+    played = max(len(part["score"]) for _, part in by(rows, "game", "contestant"))
+    plot.caption(
+        figure,
+        f"Means over {played} games a point, one log; bars: 95 % bootstrap intervals over games. "
+        "Hollow: the paper's radii. Dashed: the behaviour.",
+    )
     return figure
 
 

@@ -501,8 +501,8 @@ def multiples(figure: Any, table: Table, problem: str, columns: int = ACROSS) ->
         ...         "best": np.array([0.6, 0.6]), "seed": np.array([0, 0])}
         >>> figure = plot.blank(4, 4)
         >>> multiples(figure, summarise(rows, "Forest"), "forest")
-        >>> figure.axes[0].get_title()
-        'CQL, alpha'
+        >>> figure.axes[0].get_title().split()
+        ['CQL', 'alpha']
     """
     groups = families(list(dict.fromkeys(table["contestant"])))
     single = [name for names in groups.values() if len(names) == 1 for name in names]

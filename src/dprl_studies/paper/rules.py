@@ -42,6 +42,7 @@ from dprl.policies.rules.rule import Rule
 from dprl_studies import icu
 from dprl_studies.harness import Experiment, Setting, by, table_of
 from dprl_studies.icu.simulation import best_constant, frugal_treatment
+from dprl_studies.paper.claims import clopper_pearson
 from dprl_studies.paper.hypotension import learner as rival
 from dprl_studies.paper.wards import ward
 
@@ -485,11 +486,12 @@ def figure(rows: Rows) -> Any:
     left, right = axes[0]
     at = np.arange(len(null))
     shares = np.array([r["false"] for r in null])
-    errors = [2 * math.sqrt(max(s * (1 - s), 1e-9) / r["logs"]) for s, r in zip(shares, null, strict=True)]  # fmt: skip  # noqa: E501
+    ends = [clopper_pearson(round(r["false"] * r["logs"]), r["logs"]) for r in null]
+    errors = np.abs(np.array(ends).reshape(-1, 2).T - shares)
     left.barh(at, shares, 0.6, xerr=errors, color="#0072b2")
     left.axvline(DELTA, color="black", lw=1, ls="--")
     left.set(yticks=at, yticklabels=[r["study"].removeprefix("nothing works: ") for r in null],
-             title="logs with a false rule (± 2 standard errors)", xlim=(0, 0.2))  # fmt: skip
+             title="logs with a false rule", xlim=(0, 0.2))  # fmt: skip
     left.invert_yaxis()
     place = np.arange(len(care))
     names = [f"{r['method']}, {r['n']:,} stays" for r in care]
@@ -501,6 +503,16 @@ def figure(rows: Rows) -> Any:
     right.set(yticks=place, yticklabels=names, xlim=(-0.6, 1.05),
               title="share of what there is to gain: mean, worst (|)")  # fmt: skip
     right.invert_yaxis()
+    logs = max((r["logs"] for r in null), default=0)
+    wards = ", ".join(
+        f"{min(r['logs'] for r in care if r['n'] == n)} of {n:,}"
+        for n in sorted({r["n"] for r in care})
+    )
+    plot.caption(
+        canvas,
+        f"{logs:,} logs of each shape, whiskers: 95 % Clopper-Pearson. Wards, at least: {wards} "
+        "stays; 0 is usual practice, 1 the best treatment that is known.",
+    )
     return canvas
 
 

@@ -28,7 +28,7 @@ from dprl_studies.icu.simulation import true_value
 from dprl_studies.paper.claims import clopper_pearson
 from dprl_studies.paper.hypotension import FOLLOWED, GAMMA, label, learner
 
-WARDS, STAYS, PLAYED = 20, 250, 500
+WARDS, STAYS, PLAYED = 20, 150, 400
 
 JUDGED: tuple[Setting, ...] = (
     {"learner": "DPRL", "n_min": 10},

@@ -409,9 +409,8 @@ class _Gaps(Found):
             return SEEN_LAST
         return worded(
             "Weigh those that were measured ({weights}), or fill it. To leave such episodes out "
-            "({missing}) compares those who stayed.",
+            "({missing='drop-episodes'}) compares those who stayed.",
             weights=either(f"missing={{{name!r}: 'weights'}}", f"--missing {name}=weights"),
-            missing=option("missing", "drop-episodes"),
         )
 
 

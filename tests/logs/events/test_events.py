@@ -239,11 +239,20 @@ def test_the_groups_are_subjects_and_the_log_can_be_fitted(tmp_path):
     assert np.isnan(log.features[:, 0]).sum() == 3
 
 
-def test_joint_actions_and_levels(tmp_path):
+@pytest.mark.parametrize(
+    ("how", "names"),
+    [
+        ('levels = ["no", "low", "high"]', ["no", "low", "high"]),
+        ('levels = ["no", "low", "high"]\nunit = "mg"', ["no", "low", "high"]),
+        ('unit = "mg"', ["at most 0 mg", "above 0 to 5 mg", "above 5 mg"]),
+        ("", ["0", "1", "2"]),
+    ],
+)
+def test_joint_actions_and_levels(tmp_path, how, names):
     spec = SPEC.replace(
         '[[action.part]]\nname = "drug"\ncodes = "DRUG*"\nmay_be_absent = true',
         '[action]\ncombine = "joint"\n[[action.part]]\nname = "dose"\ncodes = "DRUG"\ntake = "sum"\n'
-        'edges = [0, 5]\nlevels = ["no", "low", "high"]\n[[action.part]]\nname = "air"\n'
+        f'edges = [0, 5]\n{how}\n[[action.part]]\nname = "air"\n'
         'choices = [{name = "tube", codes = "TUBE"}, {name = "mask", codes = ["MASK*"]}]',
     )
     rows = built(
@@ -252,7 +261,54 @@ def test_joint_actions_and_levels(tmp_path):
         + "p,09:10,DRUG,5\np,10:10,DRUG,5.5\np,09:00,MASK1,\np,09:59,TUBE,\np,10:00,MASK2,\np,08:20,A,1\n",
         spec,
     )
-    assert column(rows, "action") == ["dose no, air 0", "dose low, air tube", "dose high, air mask"]
+    no, low, high = names
+    assert column(rows, "action") == [
+        f"dose {no}, air 0", f"dose {low}, air tube", f"dose {high}, air mask",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_unit_of_doses_goes_from_the_spec_to_the_act_the_page_and_the_service(tmp_path):
+    pytest.importorskip("starlette", reason="starlette is not installed (dprl[serve])")
+    from starlette.testclient import TestClient
+
+    from dprl.apps.serve.app import serve_app
+
+    rng, lines = np.random.default_rng(0), ["subject_id,time,code,value"]
+    for who in range(120):
+        severe, dose = who % 2, (None, 200, 400, 400.5)[rng.integers(0, 4)]
+        gain = rng.normal() + 5 * (dose in (200, 400)) * (1 if severe else -1)
+        rows = [
+            ("08:00", "IN", ""),
+            ("07:50", "A", severe),
+            ("08:20", "R", gain),
+            ("09:00", "OUT", ""),
+        ]
+        rows += [("08:10", "DRUG", dose)] * (dose is not None)
+        lines += [f"p{who},2024-03-01 {when},{code},{value}" for when, code, value in rows]
+    (tmp_path / "events.csv").write_text("\n".join(lines) + "\n")
+    spec = SPEC.replace(
+        'name = "drug"\ncodes = "DRUG*"',
+        'name = "drug"\ncodes = "DRUG"\ntake = "sum"\nedges = [0, 400]\nunit = "mg"',
+    )
+    (tmp_path / "spec.toml").write_text(spec)
+    made = build(tmp_path / "events.csv", tmp_path / "spec.toml", tmp_path / "log.parquet")
+    assert "levels up to 0, 400 mg" in (tmp_path / "log.dictionary.md").read_text()
+    low = "drug above 0 to 400 mg"
+    with duckdb.connect() as con:
+        rows = con.execute(f"SELECT DISTINCT action FROM '{made.path}' ORDER BY 1").fetchall()
+    assert [row[0] for row in rows] == [low, "drug above 400 mg", "none"]
+    log = dprl.from_events(tmp_path / "events.csv", tmp_path / "spec.toml")
+    policy = dprl.DPRLContinuous(n_min=8, radius=0.1, gamma=1.0).fit(log)
+    severe = {"a": 1.0, "n": 1.0}
+    assert policy.act([[1.0, 1.0]]) == [low]
+    dprl.report(policy, log, tmp_path / "page.html", draws=20)
+    assert low in (tmp_path / "page.html").read_text()
+    with TestClient(serve_app(policy, token=None), base_url="http://127.0.0.1:9") as client:
+        while client.get("/healthz").status_code != 200:
+            pass
+        answer = client.post("/act", json={"states": [severe]}).json()
+        assert answer["answers"][0]["action"] == low
 
 
 def test_intervals_run_over_windows(tmp_path):

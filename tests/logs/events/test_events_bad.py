@@ -65,6 +65,7 @@ SPECS = {
     "falling edges": ("[0, 5]", "[5, 0]", "edges must be a list of rising numbers", "line 19: edges"),
     "no edges": ("edges = [0, 5]\n", "", "'sum' is a number and needs edges.", 'line 18: take = "sum"'),
     "names of levels": ("[0, 5]", '[0, 5]\nlevels = ["a", "b"]', "2 names for 3 levels of part 'drug'.", "line 20"),
+    "unit without edges": ('take = "sum"\nedges = [0, 5]', 'unit = "mg"', "part 'drug' has a unit and no edges.", "line 18"),
     "dose without ends": ('take = "sum"\ne', 'take = "dose"\ne', "'dose' needs rows with an end, and 'DRUG' has none.", "line 18"),
     "reserved name": ('name = "a"', 'name = "Action"', "the name 'Action' is taken: a column of every log.", "line 11"),
     "two of one name": ("[[action.part]]", '[[feature]]\nname = "A"\ntake = "step"\n[[action.part]]',

@@ -94,7 +94,11 @@ def dictionary(spec: Spec, findings: Sequence[Finding] = ()) -> Table:
     parts = "; ".join(
         f"{part.name}: {part.take} of "
         + first_few(part.codes or [code for choice in part.choices for code in choice.codes], 4)
-        + (f", levels up to {', '.join(f'{x:g}' for x in part.edges)}" if part.edges else "")
+        + (
+            f", levels up to {', '.join(f'{x:g}' for x in part.edges)} {part.unit}".rstrip()
+            if part.edges
+            else ""
+        )
         for part in spec.action.parts
     )
     how = "the first that applies" if spec.action.combine == "first" else "all together"

@@ -395,7 +395,9 @@ class Part(Keys):
             "amount": the share of the value that the hours in it are of all hours of the row.
         edges: Rising numbers: level 0 is up to the first, level 1 above it up to the second, and
             so on. Without them there are two levels: nothing, and something.
-        levels: Names of the levels, one more than edges. Default "0", "1", ….
+        levels: Names of the levels, one more than edges. Default "0", "1", …; with a unit their
+            ranges in words.
+        unit: The unit of edges, for names of levels and the dictionary: "above 0 to 400 mg".
         absent: Name of the level where there is no row. "mean", "max" and "last" need it; for
             others it is level 0.
         choices: In place of codes: named levels; where several happen the first of the list counts.
@@ -412,6 +414,7 @@ class Part(Keys):
     take: str = option("any | count | sum | mean | max | last | dose | amount", "any")
     edges: Any = option("rising", ())
     levels: Any = option("texts", ())
+    unit: str = option("text or nothing", "")
     absent: str = option("text or nothing", "")
     choices: tuple[Choice, ...] = option("parts", ())
     valid: Any = option("pair", None)

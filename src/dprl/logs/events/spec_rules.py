@@ -523,6 +523,11 @@ def _check_part(part: Part, at: At, spec: Spec) -> None:
             f"{part.take!r} is a number and needs edges.",
             "Write edges = [0, 500]: 0, above 0 up to 500, above 500.",
         )
+    if part.unit and not part.edges:
+        raise at.key("unit").refuse(
+            f"part {part.name!r} has a unit and no edges.",
+            "Write edges = [0, 400], or leave the unit out.",
+        )
     levels = len(part.edges) + 1 if part.edges else 2
     if part.levels and len(part.levels) != levels:
         raise at.key("levels").refuse(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dprl.errors import LogError
 from dprl.logs.checking.findings import Finding
+from dprl.logs.encoding.doses import range_labels
 from dprl.logs.events.moments import (
     label_number,
     moment,
@@ -700,6 +701,8 @@ def levels(part: Part) -> list[str]:
     """Names of the levels of a part, level 0 first; `absent` is not among them."""
     if part.choices:
         return [part.absent or "0", *(choice.name for choice in part.choices)]
+    if part.unit and not part.levels:
+        return [f"{words} {part.unit}" for words in range_labels(part.edges)]
     return list(part.levels) or [str(i) for i in range(len(part.edges) + 1 if part.edges else 2)]
 
 

@@ -91,6 +91,19 @@ def test_windows_that_are_none(time, window, words):
         stays(None if time is None else list(time), follow_up=window)
 
 
+@pytest.mark.parametrize("window", ["730 days", "730 units"])
+def test_tables_of_one_row_each_without_times_are_told_of_a_time_and_a_status(window):
+    with pytest.raises(dprl.LogError, match="no time column") as said:
+        dprl.from_arrays(
+            episode=range(4), state=[0] * 4, action=[0, 1] * 2, reward=[0.0, 1.0] * 2,
+            follow_up=window,
+        )  # fmt: skip
+    assert "survival='days,status'" in said.value.do
+    with pytest.raises(dprl.LogError, match="no time column") as said:
+        stays(follow_up=window)  # rows in time: these are asked for their times
+    assert "survival" not in said.value.do
+
+
 FAR = {
     "int8": ([-100, 20, 100], "121 units"), "int16": ([-30_000, 0, 30_000], "30001 units"),
     "uint8": ([0, 100, 255], "101 units"), "int64": ([-(2**63), 1 - 2**63, 2**63 - 1], "2 units"),

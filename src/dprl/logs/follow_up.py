@@ -150,7 +150,12 @@ def rows_inside(log: Log, window: Window) -> NDArray[np.bool_]:
                 "{follow_up} is {window}, and this log has no time column.",
                 window=repr(str(window)),
             ),
-            do=worded("Name the column of times ({time=}), or give a number of steps."),
+            do=worded(
+                "Where the table has a time and a status, name them: {survival='days,status'} "
+                "with {horizon=}. Otherwise name the column of times ({time=})."
+            )
+            if log.lengths.max(initial=0) == 1
+            else worded("Name the column of times ({time=}), or give a number of steps."),
         )
     dates = log.time.dtype.kind in "mM"  # durations have units too
     if dates != (window.unit in SECONDS):

@@ -198,18 +198,25 @@ class TableFacts:
     longest: Mapping[str, int] = field(default_factory=dict)
     files: Files | None = field(default=None, repr=False, compare=False)
 
-    def later(self, columns: list[str], reward: str) -> dict[str, str]:
+    def later(self, columns: list[str], reward: str, halved: bool = False) -> dict[str, str]:
         """Columns that look as if they were known only after the outcome → why.
 
         Where the outcome has few values: in some value of the column it is the rarer of them nearly
         always, or never where a hundred were to be expected. (The youngest may well never die, so
         ranges of numbers are asked for the first alone.)
+
+        Args:
+            columns: The columns that are asked about.
+            reward: The outcome.
+            halved: Of an outcome of numbers, whether to ask of its longer and its shorter half.
         """
         if self.files is None or reward not in {column.name for column in self.columns}:
             return {}
-        outcome, n = np.unique(_codes(self.files, reward), return_inverse=True, return_counts=True)[
-            1:
-        ]
+        ends = _codes(self.files, reward)
+        if halved:
+            length = _numbers(self.files, reward)
+            ends = (length > np.nanmedian(length)).astype(np.float64)
+        outcome, n = np.unique(ends, return_inverse=True, return_counts=True)[1:]
         if not 1 < len(n) <= FEW_ENDS:
             return {}
         kinds, found = {column.name: column for column in self.columns}, {}
@@ -660,9 +667,15 @@ class _Work:
                 self.left_out[c.name] = why
             else:
                 features.append(c.name)
-        reward = self.columns.get("reward")
+        reward, ended = self.columns.get("reward"), self.columns.get("ended")
         if self.single() and isinstance(reward, str):
-            for name, why in self.table.later(features, reward).items():
+            later = self.table.later(features, reward)
+            if isinstance(ended, str):  # a time and a status: each can be told
+                length = self.facts.get(reward)
+                if length is not None and length.low is not None and length.values > FEW_ENDS:
+                    later |= self.table.later(features, reward, halved=True)
+                later = self.table.later(features, ended) | later
+            for name, why in later.items():
                 features.remove(name)
                 self.left_out[name] = why
         fixing = self._fixing(features)

@@ -71,6 +71,9 @@ def test_a_reward_is_needed_where_no_time_is_named(run, trial):
     code, _, err = run("check", *LOG, "--reward", "days", "--ended", "cens", "--follow-up", "1")
     assert code != 0
     assert "--survival" in err
+    code, _, err = run("check", *LOG, "--reward", "days", "--follow-up", "730 days")
+    assert code != 0
+    assert "--survival" in err
 
 
 def test_from_the_settings_to_a_policy_and_its_evaluation(run, trial):
@@ -84,6 +87,27 @@ def test_from_the_settings_to_a_policy_and_its_evaluation(run, trial):
     code, _, err = run("fit")
     assert code != 0
     assert "survival.unit" in err
+
+
+def test_what_tells_the_time_or_the_status_is_in_no_proposed_state(run, trial, monkeypatch):
+    from dprl.apps.cli.options import ProposedColumns
+    from dprl.apps.cli.studying import _completed
+
+    monkeypatch.chdir(trial)
+    table = pd.read_csv("trial.csv")
+    cause = np.where(table["id"] % 2, "infection", "relapse")
+    table["why"] = np.where(table["cens"] == 1, cause, None)
+    table["contacts"] = table["days"] // 60
+    table.to_csv("told.csv", index=False)
+    columns = ProposedColumns(survival="days,cens", horizon=730)
+    assert _completed(["told.csv"], columns, ask=False)
+    assert columns.state == ["age", "sex"]
+    code, out, err = run("init", "told.csv", "--reward", "days", "--ended", "cens", "--json")
+    assert code == 0, err
+    facts = json.loads(out)
+    assert facts["columns"]["state"] == ["age", "sex"]
+    assert "it tells 'cens': known afterwards?" in facts["left_out"]["why"]
+    assert "it tells 'days': known afterwards?" in facts["left_out"]["contacts"]
 
 
 @pytest.mark.slow

@@ -640,7 +640,10 @@ def _split(
     if not policy.decisions.speaks.any():
         return NO_SUBGROUP, True
     if single is None:
-        return say("Followed by everyone, no arm is surely better; the rules are for some."), False
+        words = [say("Followed by everyone, no arm is surely better; the rules are for some.")]
+        if any(row["verdict"] == "worse" for row in arms.rows):  # all judged that, the rules a part
+            words.insert(0, arms.finding())
+        return sentences(*words), False
     found = against_everyone(policy, judge, single, gamma, cut)
     if found is None:
         return NO_SUBGROUP, True

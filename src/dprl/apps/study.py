@@ -535,11 +535,10 @@ def study(
         if arms is not None:
             subgroups, by_all = _split(policy, single, judge, arms, discount, cut)
             if by_all:
-                policy = (
-                    for_everyone(log, arms, gamma=discount, cut=cut)
-                    if single is not None
-                    else policy
-                )
+                if single is not None:
+                    policy = for_everyone(log, arms, gamma=discount, cut=cut)
+                elif policy.decisions.speaks.any():
+                    policy = only(policy, ())
                 name, why, claim = MAIN, "a trial", ALL_PATIENTS
             else:
                 claim = f"{claim}; δ/2, as the arms have δ/2"
@@ -640,8 +639,13 @@ def _split(
     if not policy.decisions.speaks.any():
         return NO_SUBGROUP, True
     if single is None:
+        worse = {row["arm"] for row in arms.rows if row["verdict"] == "worse"}
+        here = policy.decisions
+        named = {here.actions[a] for a in here.named[here.speaks].tolist()}
+        if named <= worse and not (here.choice[here.speaks] >= 0).any():
+            return NO_SUBGROUP, True  # it says less than all who judged the arms do
         words = [say("Followed by everyone, no arm is surely better; the rules are for some.")]
-        if any(row["verdict"] == "worse" for row in arms.rows):  # all judged that, the rules a part
+        if worse:  # all judged that, the rules a part
             words.insert(0, arms.finding())
         return sentences(*words), False
     found = against_everyone(policy, judge, single, gamma, cut)

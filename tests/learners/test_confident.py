@@ -631,7 +631,7 @@ def test_sentences_about_the_gain(sure):
     assert without.stated[0].endswith("; that pays nothing for having chosen it.")
     assert without.stated[1].startswith("Nothing is promised")
     assert len(without.stated) == 3  # nothing was checked
-    assert str(without).count("\n") == 3
+    assert str(without).count("\n") == 4
     for evidence, words in (("excursions", "about the other states"), ("returns", "whole returns")):
         nothing, only = fit(log, evidence=evidence, promise=True).stated
         assert nothing.endswith("nothing is promised of the policy as a whole.")

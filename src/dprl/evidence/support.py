@@ -311,6 +311,7 @@ def _moved(
 ) -> tuple[float, Side]:
     """The side where it fits best, and how likely it is; with `less` as far out as that allows."""
     eta = min(ETA, share / RARER)
+    q = np.clip(q, 1e-9, 1 - 1e-9)  # what a model is sure of is not infinitely unlikely
     total = side.of(Z) * (1 if side.above else -1)
     order = np.argsort(-total, kind="stable")
     n, k = np.arange(1, len(total) + 1), np.cumsum(taken[order], dtype=np.int64)

@@ -19,7 +19,6 @@ from typing import Any, Final
 
 from dprl._core.words import Said, either, joined, say
 from dprl.errors import ParameterError
-from dprl.logs.log import DEFERRAL
 
 KEY: Final = "called"
 """What it is called among the columns of a log."""
@@ -210,6 +209,8 @@ def called_of(given: Any) -> dict[str, Any]:
 
 
 def _keep(kept: dict[str, Any], column: str, value: str, name: Any) -> None:
+    from dprl.logs.log import DEFERRAL  # the help of commands needs no numpy
+
     if not isinstance(name, str) or not 0 < len(name) <= LONGEST:
         raise _odd(name)
     if name.strip() == DEFERRAL:

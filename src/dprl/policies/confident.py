@@ -339,7 +339,7 @@ class ConfidentPolicy(TablePolicy):
 
         return pages.snippet(
             "policy",
-            text=in_a_line(self.summary(), "state"),
+            text="\n".join(str(self).splitlines()[: self.HEAD]),
             steps=steps_of(self.summary()),
             changes=self._changed(),
             certificate=self.certificate,

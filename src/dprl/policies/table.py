@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.arrays import DIVIDED, Bools, Codes, Floats, Ints
-from dprl._core.table import Table, many
+from dprl._core.table import Table, many, printable
 from dprl._core.words import joined, worded
 from dprl.errors import ParameterError
 from dprl.logs.called import Called
@@ -71,6 +71,7 @@ class Tabled(Stored, ABC):
     """
 
     knows_practice: ClassVar[bool] = True
+    HEAD: ClassVar[int] = 1  # lines at the top of what is printed: a verdict, and counts
     OPTIONAL: ClassVar[tuple[str, ...]] = ("avoid",)
     ARRAYS: ClassVar[Mapping[str, str]] = {
         **{name: f"{dtype} S" for name, dtype in STATES.items()},
@@ -250,7 +251,7 @@ class Tabled(Stored, ABC):
 
         return pages.snippet(
             "policy",
-            text=str(self).splitlines()[0],
+            text="\n".join(str(self).splitlines()[: self.HEAD]),
             luck=self.luck,
             steps=steps_of(self.summary()),
             changes=self._changed(),
@@ -467,10 +468,10 @@ def verdict_of(policy: TablePolicy) -> str:
         return f"No change of what is usual: {kind}."
     lines = []
     for row in list(change_rows(here, at, ""))[:FIRST]:
-        where = called.said(state_words(policy, row["state"]))
-        usual = "" if row["usual"] == DIVIDED else f", not {called.act(row['usual'])}"
+        where = printable(called.said(state_words(policy, row["state"])))
+        usual = "" if row["usual"] == DIVIDED else f", not {printable(called.act(row['usual']))}"
         usual = "" if getattr(row["suggested"], "action", None) is not None else usual  # to avoid
-        lines.append(f"{where}: {called.act(row['suggested'])}{usual}")
+        lines.append(f"{where}: {printable(called.act(row['suggested']))}{usual}")
     more = [f"and {many(len(at) - FIRST, 'more change')}"] if len(at) > FIRST else []
     return "; ".join([*lines, *more]) + "."
 
@@ -561,6 +562,7 @@ class TablePolicy(Tabled):
     """
 
     KIND: ClassVar[str] = "tabular"
+    HEAD: ClassVar[int] = 2
     changes_by: ClassVar[Literal["state", "cell", "region", "rule"]] = "state"
 
     @functools.cached_property

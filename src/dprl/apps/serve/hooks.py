@@ -213,7 +213,6 @@ HARMLESS = ("warning", "information")
 AHEAD = timedelta(minutes=5)
 """How far the clock of the caller may be ahead of ours."""
 
-
 PREFIXES = {"": 0, "f": -15, "p": -12, "n": -9, "u": -6, "m": -3, "c": -2, "d": -1, "h": 2, "k": 3}
 METRIC = {
     "g": ("mass", "1"), "mol": ("amount", "1"), "eq": ("charge", "1"), "L": ("volume", "1"),
@@ -239,10 +238,7 @@ DEGREES = {
 
 
 def _quantity(unit: str) -> tuple[str, list[str], Fraction] | None:
-    """What is counted, per what, and how much of it one is; None for a unit that is not in UNITS.
-
-    Nothing cancels: a dose per weight (mg/kg) is no number.
-    """
+    """What is counted, per what (mg/kg does not cancel), and its size; None if not in UNITS."""
     parts = [UNITS.get(part) for part in unit.split("/")]
     known = [part for part in parts if part is not None]
     if len(known) < len(parts) or "".join(kind for kind, _ in known) == "count":
@@ -381,23 +377,25 @@ class Source:
             return context[self.context]
         observations = _observations(data, self.key)
         patient, other = context.get("patientId"), bool(observations)
-        usable = []
+        time, latest = None, []
         for observation in observations:
             parts = self._parts(observation)
             other = other and not parts
             if parts and self._usable(observation, patient):
-                usable.append((self._time(observation), parts))
+                observed = self._time(observation)
+                if time is None or observed > time:
+                    time, latest = observed, parts
+                elif observed == time:
+                    latest += parts
         if other:  # a system that does not know the query may answer another one: this is no gap
             raise LackingError(f"there is no final value of {self.key} in what was sent for it")
-        if not usable:
+        if time is None:
             raise AbsentError(f"there is no final value of {self.key}")
-        time = max(time for time, _ in usable)
         if time - now > AHEAD:
             raise LackingError(f"the value of {self.key} lies in the future")
         if self.max_age is not None and now - time > timedelta(hours=self.max_age):
             raise AbsentError(f"the value of {self.key} is older than {self.max_age:g} hours")
-        latest = [parts for observed, parts in usable if observed == time]
-        value, *others = [self._read(part) for parts in latest for part in parts]
+        value, *others = [self._read(part) for part in latest]
         if any(other != value for other in others):
             raise LackingError(f"the latest values of {self.key} are of the same time and differ")
         return value

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import tomllib
 import uuid
 from datetime import UTC, datetime, timedelta, timezone
@@ -163,7 +164,7 @@ def test_discovery_has_the_shape_of_the_specification(site):
     }  # fmt: skip
     assert (service["hook"], service["id"]) == ("patient-view", "pressor-advice")
     assert service["prefetch"]["pressure"] == (
-        "Observation?patient={{context.patientId}}&code=http://loinc.org|8478-0"
+        "Observation?patient={{context.patientId}}&combo-code=http://loinc.org|8478-0"
         "&status=final,amended,corrected&_sort=-date&_count=1"
     )
     assert nothing_empty(found)
@@ -627,6 +628,195 @@ def test_a_warning_beside_an_observation_does_not_matter():
         source.value(context, bundle(given, failed("error")), NOW)
 
 
+# -- observations as hospitals send them: the shapes of HL7's published examples (R4), our contents
+
+SYSTOLIC, DIASTOLIC, PANEL, GLUCOSE, HEART = "8480-6", "8462-4", "85354-9", "15074-8", "8867-4"
+
+
+def of_code(code, **more):
+    return {
+        "resourceType": "Observation", "status": "final",
+        "code": {"coding": [{"system": LOINC, "code": code}]},
+        "subject": {"reference": "Patient/p1"}, "effectiveDateTime": NOW.isoformat(), **more,
+    }  # fmt: skip
+
+
+def amount(value, unit):
+    return {"valueQuantity": {"value": value, "unit": "as people write it", "code": unit,
+                              "system": "http://unitsofmeasure.org"}}  # fmt: skip
+
+
+def part(code, **more):
+    local = {"system": "http://acme.example.org/codes", "code": "bp-s"}
+    return {"code": {"coding": [local, {"system": LOINC, "code": code}]}, **more}
+
+
+def panel(systolic, diastolic, **more):
+    parts = [part(SYSTOLIC, **systolic), part(DIASTOLIC, **diastolic)]
+    return of_code(PANEL, component=parts, **more)
+
+
+def value_of(code, unit, data, **more):
+    given = {"code": f"{LOINC}|{code}", "unit": unit, "max_age": "any", **more}
+    return Source.of("x", given).value({"patientId": "p1"}, data, NOW)
+
+
+NOT_DONE = {"dataAbsentReason": {"coding": [{"code": "not-performed"}]}}
+
+
+def test_a_value_in_a_component_is_found():
+    pressure = panel(amount(107, "mm[Hg]"), NOT_DONE)
+    assert value_of(SYSTOLIC, "mm[Hg]", bundle(pressure)) == 107
+    with pytest.raises(LackingError, match="no value that can be read"):
+        value_of(DIASTOLIC, "mm[Hg]", pressure, gaps=True)
+    hour = timedelta(hours=1)
+    alone = of_code(SYSTOLIC, effectiveDateTime=(NOW - hour).isoformat(), **amount(90, "mm[Hg]"))
+    assert value_of(SYSTOLIC, "mm[Hg]", bundle(alone, pressure)) == 107  # the latest, wherever
+    again = {"component": [*pressure["component"], part(SYSTOLIC, **amount(111, "mm[Hg]"))]}
+    with pytest.raises(LackingError, match="differ"):
+        value_of(SYSTOLIC, "mm[Hg]", {**pressure, **again})
+    with pytest.raises(LackingError, match="another patient"):
+        value_of(SYSTOLIC, "mm[Hg]", {**pressure, "subject": {"reference": "Patient/p2"}})
+    with pytest.raises(LackingError, match="no final value"):
+        value_of(SYSTOLIC, "mm[Hg]", {**pressure, "status": "preliminary"})
+    both = {**pressure, "code": part(SYSTOLIC)["code"]}  # the code of the whole and of a part
+    assert value_of(SYSTOLIC, "mm[Hg]", both) == 107
+    with pytest.raises(LackingError, match="differ"):
+        value_of(SYSTOLIC, "mm[Hg]", {**both, **amount(110, "mm[Hg]")})
+
+
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [
+        ({"valueCodeableConcept": {"coding": [{"system": LOINC, "code": "LA6725-1"}], "text": "2. Good"}}, "LA6725-1"),
+        ({"valueInteger": 2}, 2), ({"valueBoolean": False}, False), ({"valueString": "pink"}, "pink"),
+    ],
+)  # fmt: skip
+def test_a_component_holds_codes_and_plain_values_too(value, read):
+    apgar = of_code("9274-2", component=[None, 3, part("32406-1", **value)])
+    assert value_of("32406-1", "1", bundle(apgar)) == read
+
+
+def test_of_several_codes_of_one_value_the_one_of_a_system_counts():
+    sct = "http://snomed.info/sct"
+    codes = [{"system": sct, "code": "371240000"}, {"system": "urn:ward-book", "code": "red"}]
+    given = of_code(PANEL, component=[part("32406-1", valueCodeableConcept={"coding": codes})])
+    assert value_of("32406-1", "1", given, labels="urn:ward-book") == "red"
+    assert value_of("32406-1", "1", given, labels=sct) == "371240000"
+    for labels in ({}, {"labels": "urn:none"}):
+        with pytest.raises(LackingError, match="no value that can be read"):
+            value_of("32406-1", "1", given, **labels)
+
+
+def test_a_period_counts_from_its_end_and_an_open_one_from_its_start():
+    def glucose(**when):
+        given = of_code(GLUCOSE, **amount(6.3, "mmol/L"))
+        del given["effectiveDateTime"]
+        return {**given, **when}
+
+    def ago(hours):
+        return (NOW - timedelta(hours=hours)).isoformat()
+
+    limits = {"unit": "mmol/L", "max_age": 4}
+    sampled = {"effectivePeriod": {"start": ago(30)}, "issued": ago(0)}  # issued a day later
+    with pytest.raises(LackingError, match="older than 4 hours"):
+        value_of(GLUCOSE, data=glucose(**sampled), **limits)
+    for when in (
+        {"effectivePeriod": {"start": ago(30), "end": ago(1)}}, {"effectiveInstant": ago(1)},
+        {"effectivePeriod": {"start": ago(3)}}, {"issued": ago(1)},
+    ):  # fmt: skip
+        assert value_of(GLUCOSE, data=glucose(**when), **limits) == 6.3
+    for when in (
+        {"effectiveTiming": {"event": [ago(1)]}, "issued": ago(1)},
+        {"effectivePeriod": {}},
+    ):
+        with pytest.raises(LackingError, match="does not come with its time"):
+            value_of(GLUCOSE, data=glucose(**when), **limits)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "wanted", "read"),
+    [  # by hand, from UCUM's table: m[Hg] is 133.322 kPa, m[H2O] 9.80665 kPa, [lb_av] 453.59237 g
+        (16, "kPa", "mm[Hg]", 16000 / 133.322), (120, "mm[Hg]", "kPa", 15.99864), (1, "bar", "kPa", 100),
+        (10, "cm[H2O]", "Pa", 980.665), (98.6, "[degF]", "Cel", 37), (36.5, "Cel", "[degF]", 97.7),
+        (310.15, "K", "Cel", 37), (37, "Cel", "K", 310.15), (0.9, "g/L", "mg/dL", 90),
+        (7, "g/dL", "g/L", 70), (2.5, "mmol/L", "umol/mL", 2.5), (2, "mmol/L", "mmol/l", 2),
+        (70, "kg", "g", 70000), (154, "[lb_av]", "kg", 69.85322498), (70, "[in_i]", "cm", 177.8),
+        (6, "ug/kg/min", "mg/kg/h", 0.36), (72, "{beats}/min", "/min", 72), (72, "/min", "1/min", 72),
+        (4, "m[iU]/L", "u[IU]/mL", 4), (250, "10*9/L", "10*3/uL", 250), (90, "s", "min", 1.5),
+        (120, "mL/h", "mL/min", 2), (1, "meq/L", "eq/L", 0.001),
+    ],
+)  # fmt: skip
+def test_units_of_the_same_quantity_are_converted(value, unit, wanted, read):
+    assert value_of(HEART, wanted, of_code(HEART, **amount(value, unit))) == pytest.approx(
+        read, rel=1e-14
+    )
+
+
+@pytest.mark.parametrize(
+    ("unit", "wanted"),
+    [
+        ("mg/dL", "mmol/L"), ("mmol/L", "mg/dL"), ("meq/L", "mmol/L"), ("%", "1"), ("kg", "1"),
+        ("ug/kg/min", "/min"), ("ug/min", "ug/kg/min"), ("U/L", "[iU]/L"), ("Cel", "kPa"),
+        ("mm", "mm[Hg]"), ("mmHg", "mm[Hg]"), ("mcg", "ug"), ("ug/mL{DDU}", "ug/mL{FEU}"),
+        ("{copies}/mL", "/mL"), ("mg/dL/", "mg/dL"), ("mCel", "Cel"), ("kmin", "min"), ("", "kPa"),
+        (["kPa"], "mm[Hg]"), (None, "mm[Hg]"), ("KG", "kg"), ("10*3", "1"), ("1/1", "1"),
+        ("/mL/10*3", "/mL"),
+    ],
+)  # fmt: skip
+def test_other_units_are_refused_by_name(unit, wanted):
+    with pytest.raises(LackingError, match=re.escape(f"has another unit than '{wanted}'")):
+        value_of(HEART, wanted, of_code(HEART, **amount(5, unit)), gaps=True)
+
+
+def test_moles_need_the_molar_mass():
+    def read(value, unit, wanted):
+        return value_of(
+            GLUCOSE, wanted, of_code(GLUCOSE, **amount(value, unit)), molar_mass=180.156
+        )
+
+    assert read(180.156, "mg/dL", "mmol/L") == 10
+    assert read(10, "mmol/L", "mg/dL") == 180.156
+    assert read(10, "mmol/L", "umol/L") == 10_000
+    with pytest.raises(LackingError, match="another unit"):
+        read(10, "meq/L", "mg/dL")
+    for value in (float("nan"), float("inf"), 10**400, 1e308):
+        with pytest.raises(LackingError, match="no number"):
+            read(value, "kmol/L", "mg/dL")
+
+
+def test_what_answers_another_query_is_no_gap():
+    """A system that does not know combo-code may leave it out, and send the latest of anything."""
+    for data in (
+        of_code(HEART, **amount(72, "/min")),
+        bundle(of_code(HEART, **amount(72, "/min"))),
+    ):
+        with pytest.raises(LackingError, match="no final value of x in what was sent"):
+            value_of(SYSTOLIC, "mm[Hg]", data, gaps=True)
+
+
+def test_a_converted_value_is_short_on_the_card(site):
+    client, _ = site
+    (card,) = ask(client, call(prefetch={
+        "pressure": observation("pressure", 8, **amount(8, "kPa")),
+        "lactate": observation("lactate", 2.0),
+    })).json()["cards"]  # fmt: skip
+    assert "Values used: pressure 60.0051004 mm" in card["detail"]
+
+
+def test_ten_thousand_resources_are_searched_in_fifty_milliseconds():
+    old = panel(amount(90, "mm[Hg]"), amount(60, "mm[Hg]"))
+    ago = [(NOW - timedelta(minutes=i)).isoformat() for i in range(1, 10_000)]
+    entries = bundle(*({**old, "effectiveDateTime": when} for when in ago))
+    entries["entry"].append({"resource": panel(amount(107, "mm[Hg]"), NOT_DONE)})
+    took = []
+    for _ in range(5):
+        begun = time.process_time()
+        assert value_of(SYSTOLIC, "mm[Hg]", entries) == 107
+        took.append(time.process_time() - begun)
+    assert min(took) < 0.05
+
+
 def test_gaps_need_a_policy_that_takes_them():
     lactate = {**SERVICE["features"]["lactate"], "gaps": True}
     given = {**SERVICE, "features": {**SERVICE["features"], "lactate": lactate}}
@@ -651,6 +841,12 @@ def test_gaps_need_a_policy_that_takes_them():
         ({"features": {"pressure": {"code": "a|b", "unit": "1", "max_age": "all"}}}, "odd 'max_age'"),
         ({"features": {"pressure": {"context": "x", "unit": "kg"}}}, "'unit' means nothing with 'context'"),
         ({"features": {"pressure": {"context": "x", "max_age": 2}}}, "'max_age' means nothing with 'context'"),
+        ({"features": {"pressure": {"code": "a|b", "unit": "kg", "max_age": 2, "molar_mass": 0}}}, "odd 'molar_mass'"),
+        ({"features": {"pressure": {"code": "a|b", "unit": "kg", "max_age": 2, "molar_mass": True}}}, "odd 'molar_mass'"),
+        ({"features": {"pressure": {"code": "a|b", "unit": "kPa", "max_age": 2, "molar_mass": 3}}}, "odd 'molar_mass'"),
+        ({"features": {"pressure": {"context": "x", "molar_mass": 180}}}, "odd 'molar_mass'"),
+        ({"features": {"pressure": {"context": "x", "labels": "a"}}}, "'labels' means nothing with 'context'"),
+        ({"features": {"pressure": {"code": "a|b", "labels": 3}}}, "odd 'labels'"),
         ({"source": {"url": "x"}}, "'source' needs label"), ({"reasons": []}, "'reasons' must be"),
         ({"reasons": [{"code": "x"}]}, "'reasons' needs code"), ({"state": {"context": "x"}}, "one table per feature"),
     ],

@@ -15,9 +15,10 @@ import os
 import re
 import tomllib
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -195,8 +196,9 @@ def marked(
 # context
 #
 # Nothing is guessed. An observation counts only if it is final (or amended, corrected), has the
-# code that was asked for, belongs to the patient whom the call is about, says its time with a zone,
-# and has the unit that was asked for, of UCUM. Of several the latest is taken; where two are the
+# code that was asked for (itself, or in one of its components), belongs to the patient whom the
+# call is about, says its time with a zone, and has the unit that was asked for, of UCUM, or one
+# that is the same quantity by the table below. Of several the latest is taken; where two are the
 # latest and differ, none is.
 
 FINAL = ("final", "amended", "corrected")
@@ -210,6 +212,59 @@ HARMLESS = ("warning", "information")
 """How severe an issue may be that a system reports beside what it found."""
 AHEAD = timedelta(minutes=5)
 """How far the clock of the caller may be ahead of ours."""
+
+PREFIXES = {"": 0, "f": -15, "p": -12, "n": -9, "u": -6, "m": -3, "c": -2, "d": -1, "h": 2, "k": 3}
+METRIC = {
+    "g": ("mass", "1"), "mol": ("amount", "1"), "eq": ("charge", "1"), "L": ("volume", "1"),
+    "l": ("volume", "1"), "m": ("length", "1"), "s": ("time", "1"), "Pa": ("pressure", "1"),
+    "bar": ("pressure", "1e5"), "m[Hg]": ("pressure", "133322"), "m[H2O]": ("pressure", "9806.65"),
+    "U": ("U", "1"), "[iU]": ("[iU]", "1"), "[IU]": ("[iU]", "1"),
+}  # fmt: skip
+UNITS = {
+    **{prefix + unit: (kind, Fraction(size) * Fraction(10) ** power)
+       for prefix, power in PREFIXES.items() for unit, (kind, size) in METRIC.items()},
+    "min": ("time", Fraction(60)), "h": ("time", Fraction(3600)), "d": ("time", Fraction(86_400)),
+    "[lb_av]": ("mass", Fraction("453.59237")), "[oz_av]": ("mass", Fraction("28.349523125")),
+    "[in_i]": ("length", Fraction("0.0254")), "[ft_i]": ("length", Fraction("0.3048")),
+    **{count: ("count", Fraction(1)) for count in ("", "1", "{beats}", "{breaths}")},
+    **{f"10{sign}{n}": ("count", Fraction(10) ** n) for sign in "*^" for n in (3, 6, 9, 12)},
+}  # fmt: skip
+"""Unit, as UCUM writes it: its quantity, and how much of it. Others are the same as themselves."""
+DEGREES = {
+    "K": (Fraction(1), Fraction(0)), "Cel": (Fraction(1), Fraction("273.15")),
+    "[degF]": (Fraction(5, 9), Fraction("459.67")),
+}  # fmt: skip
+"""Unit of temperature: kelvins for a degree, and the degrees by which its zero lies above 0 K."""
+
+
+def _quantity(unit: str) -> tuple[str, list[str], Fraction] | None:
+    """What is counted, per what (mg/kg does not cancel), and its size; None if not in UNITS."""
+    parts = [UNITS.get(part) for part in unit.split("/")]
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts) or "".join(kind for kind, _ in known) == "count":
+        return None  # a number without a unit is what it says: % is no number
+    (kind, size), *per = known
+    for _, one in per:
+        size /= one
+    return kind, sorted(kind for kind, _ in per), size
+
+
+def _converted(value: float, unit: str, wanted: str, molar_mass: float | None) -> float | None:
+    """A value in another unit of the same quantity; None where it is not known to be the same."""
+    exact = Fraction(str(value))
+    if unit in DEGREES and wanted in DEGREES:
+        (size, zero), (other, below) = DEGREES[unit], DEGREES[wanted]
+        return float((exact + zero) * size / other - below)
+    have, want = _quantity(unit), _quantity(wanted)
+    if have is None or want is None or have[1] != want[1]:
+        return None
+    exact *= have[2] / want[2]
+    if have[0] == want[0]:
+        return float(exact)
+    if molar_mass is None or {have[0], want[0]} != {"mass", "amount"}:
+        return None
+    grams = Fraction(str(molar_mass))
+    return float(exact / grams if want[0] == "amount" else exact * grams)
 
 
 class LackingError(Exception):
@@ -232,6 +287,9 @@ class Source:
         max_age: Hours after which a value is too old; None where it never is.
         gaps: Whether a value that is absent, or too old, is a gap, as in the log; else there is no
             suggestion.
+        molar_mass: Grams of one mole, for values that come as a mass or as an amount; None where
+            they are not converted.
+        labels: System of the code that is taken of a coded value; '' where it must be the only one.
     """
 
     name: str
@@ -240,6 +298,8 @@ class Source:
     context: str = ""
     max_age: float | None = None
     gaps: bool = False
+    molar_mass: float | None = None
+    labels: str = ""
 
     @classmethod
     def of(cls, name: str, given: Any) -> Source:
@@ -247,14 +307,20 @@ class Source:
         where = f"[features.{name}]" if name else "[state]"
         if not isinstance(given, Mapping):
             raise ParameterError(f"{where} must be a table.", do=_HOW)
-        texts = {k: given.get(k, "") for k in ("code", "unit", "context")}
-        odd = [k for k in given if k not in (*texts, "max_age", "gaps")]
+        texts = {k: given.get(k, "") for k in ("code", "unit", "context", "labels")}
+        odd = [k for k in given if k not in (*texts, "max_age", "gaps", "molar_mass")]
         odd += [k for k, v in texts.items() if not isinstance(v, str)]
         age = given.get("max_age")
         if age not in (None, ANY) and (type(age) not in (int, float) or not 0 < age < 1e6):
             odd.append("max_age")
         if not isinstance(given.get("gaps", False), bool):
             odd.append("gaps")
+        mass, kind = given.get("molar_mass"), _quantity(texts["unit"]) if not odd else None
+        if mass is not None and (
+            type(mass) not in (int, float) or not 0 < mass < 1e9
+            or kind is None or kind[0] not in ("mass", "amount")
+        ):  # fmt: skip
+            odd.append("molar_mass")
         if odd:
             raise ParameterError(f"{where} has an odd {odd[0]!r}.", do=_HOW)
         if bool(texts["code"]) == bool(texts["context"]):
@@ -265,7 +331,9 @@ class Source:
                 f"{where} needs a code with its system; got {texts['code'][:60]!r}.",
                 do="Write it as http://loinc.org|8480-6.",
             )
-        for key, given_so, way_out in (("unit", texts["unit"], ONE), ("max_age", age, ANY)):
+        for key, given_so, way_out in (
+            ("unit", texts["unit"], ONE), ("max_age", age, ANY), ("labels", ANY, ""),
+        ):  # fmt: skip
             if texts["context"] and key in given:
                 raise ParameterError(f"{where}: {key!r} means nothing with 'context'.", do=_HOW)
             if texts["code"] and given_so in (None, ""):
@@ -275,7 +343,8 @@ class Source:
                 )
         limit = None if age in (None, ANY) else float(age)
         gaps = given.get("gaps", False)
-        return cls(name, texts["code"], texts["unit"] or ONE, texts["context"], limit, gaps)
+        unit = texts["unit"] or ONE
+        return cls(name, texts["code"], unit, texts["context"], limit, gaps, mass, texts["labels"])
 
     @property
     def key(self) -> str:
@@ -288,7 +357,8 @@ class Source:
         patient = "{{context.patientId}}"
         status = ",".join(FINAL)
         return (
-            f"Observation?patient={patient}&code={self.code}&status={status}&_sort=-date&_count=1"
+            f"Observation?patient={patient}&combo-code={self.code}&status={status}"
+            "&_sort=-date&_count=1"
         )
 
     def value(self, context: Mapping[str, Any], data: Any, now: datetime) -> Any:
@@ -305,32 +375,46 @@ class Source:
             if context.get(self.context) is None:
                 raise AbsentError(f"the context has no {self.context}")
             return context[self.context]
-        why = _unanswered(data)
-        if why:  # what was not looked up is no gap: it may have been measured
-            raise LackingError(f"{why} {self.key}")
-        patient = context.get("patientId")
-        usable = [(self._time(o), o) for o in _observations(data) if self._usable(o, patient)]
-        if not usable:
+        observations = _observations(data, self.key)
+        patient, other = context.get("patientId"), bool(observations)
+        time, latest = None, []
+        for observation in observations:
+            parts = self._parts(observation)
+            other = other and not parts
+            if parts and self._usable(observation, patient):
+                observed = self._time(observation)
+                if time is None or observed > time:
+                    time, latest = observed, parts
+                elif observed == time:
+                    latest += parts
+        if other:  # a system that does not know the query may answer another one: this is no gap
+            raise LackingError(f"there is no final value of {self.key} in what was sent for it")
+        if time is None:
             raise AbsentError(f"there is no final value of {self.key}")
-        time = max(time for time, _ in usable)
         if time - now > AHEAD:
             raise LackingError(f"the value of {self.key} lies in the future")
         if self.max_age is not None and now - time > timedelta(hours=self.max_age):
             raise AbsentError(f"the value of {self.key} is older than {self.max_age:g} hours")
-        value, *others = [self._read(o) for observed, o in usable if observed == time]
+        value, *others = [self._read(part) for part in latest]
         if any(other != value for other in others):
             raise LackingError(f"the latest values of {self.key} are of the same time and differ")
         return value
 
-    def _usable(self, observation: Mapping[str, Any], patient: Any) -> bool:
-        """Whether it is what was asked for; a LackingError where it is not this patient's."""
+    def _parts(self, observation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """What holds a value of the code that was asked for: components, or the observation."""
         system, _, code = self.code.partition("|")
-        codings = _part(observation, "code").get("coding")
-        matches = isinstance(codings, list) and any(
-            isinstance(c, Mapping) and c.get("system") == system and c.get("code") == code
-            for c in codings
-        )
-        if observation.get("status") not in FINAL or not matches:
+        inside = observation.get("component")
+        parts: list[Mapping[str, Any]] = [
+            part for part in (inside if isinstance(inside, list) else ())
+            if isinstance(part, dict) and _coded(part, system, code)
+        ]  # fmt: skip
+        if _coded(observation, system, code) and (not parts or _valued(observation)):
+            parts.append(observation)
+        return parts
+
+    def _usable(self, observation: Mapping[str, Any], patient: Any) -> bool:
+        """Whether it is final; a LackingError where it is not this patient's."""
+        if observation.get("status") not in FINAL:
             return False
         subject = _part(observation, "subject").get("reference")
         if not isinstance(subject, str):
@@ -360,21 +444,30 @@ class Source:
                 raise LackingError(f"the value of {self.key} is only a bound")
             if bare and self.unit == ONE:
                 return value
+            if unit != self.unit and quantity.get("system") == UCUM and isinstance(unit, str):
+                try:
+                    value = _converted(value, unit, self.unit, self.molar_mass)
+                except (ValueError, OverflowError):  # not a number, or too large a one
+                    raise LackingError(f"the value of {self.key} is no number") from None
+                unit = unit if value is None else self.unit
             if unit != self.unit:
                 raise LackingError(f"the value of {self.key} has another unit than {self.unit!r}")
             if quantity.get("system") != UCUM:
                 raise LackingError(f"the unit of the value of {self.key} is not one of UCUM")
             return value
-        if self.unit != ONE:
+        if self.unit != ONE and _valued(observation):
             raise LackingError(f"the value of {self.key} has no unit")
         for name in PLAIN:
             if name in observation:
                 return observation[name]
         codings = _part(observation, "valueCodeableConcept").get("coding")
-        if isinstance(codings, list) and len(codings) == 1 and isinstance(codings[0], Mapping):
-            code = codings[0].get("code")
-            if isinstance(code, str):
-                return code
+        codes = [
+            c.get("code") if isinstance(c, Mapping) else None
+            for c in (codings if isinstance(codings, list) else ())
+            if not self.labels or (isinstance(c, Mapping) and c.get("system") == self.labels)
+        ]
+        if len(codes) == 1 and isinstance(codes[0], str):
+            return codes[0]
         raise LackingError(f"the observation of {self.key} has no value that can be read")
 
 
@@ -383,63 +476,71 @@ _HOW = "See 'Answer a hospital's system' in the documentation."
 
 def _part(resource: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     part = resource.get(name)
-    return part if isinstance(part, Mapping) else {}
+    return part if isinstance(part, dict) else {}  # JSON has no other; asking for Mapping is slow
 
 
-def _unanswered(data: Any) -> str:
-    """Why prefetched data are no answer to a query, up to the name of the value; '' where they are.
+def _coded(part: Mapping[str, Any], system: str, code: str) -> bool:
+    codings = _part(part, "code").get("coding")
+    for one in codings if isinstance(codings, list) else ():
+        if isinstance(one, dict) and one.get("code") == code and one.get("system") == system:
+            return True
+    return False
 
-    Null and a bundle without entries are an answer: nothing is there. A report of the caller's own
-    system that the query failed is not, nor is anything else than observations.
+
+def _valued(part: Mapping[str, Any]) -> bool:
+    return any(name.startswith("value") for name in part)
+
+
+def _observations(data: Any, key: str) -> list[Mapping[str, Any]]:
+    """The observations in prefetched data; a LackingError where these are no answer to a query.
+
+    What was not looked up is no gap: it may have been measured. Null and a bundle without entries
+    are an answer: nothing is there. A report of the caller's own system that the query failed is
+    not, nor is anything else than observations.
     """
     if data is None:
-        return ""
+        return []
     kind = data.get("resourceType") if isinstance(data, Mapping) else None
-    if kind == "OperationOutcome":
-        return "the caller's system could not look up the value of"
-    if kind not in ("Observation", "Bundle"):
-        return "what was fetched beforehand is no observation of"
+    if kind == "Observation":
+        return [data]
+    if kind not in ("Bundle", "OperationOutcome"):
+        raise LackingError(f"what was fetched beforehand is no observation of {key}")
+    failed, found = kind == "OperationOutcome", []
     entries = data.get("entry")
     for entry in entries if isinstance(entries, list) else ():
-        resource = entry.get("resource") if isinstance(entry, Mapping) else None
-        if isinstance(resource, Mapping) and resource.get("resourceType") == "OperationOutcome":
+        resource = _part(entry, "resource") if isinstance(entry, dict) else {}
+        kind = resource.get("resourceType")
+        if kind == "Observation":
+            found.append(resource)
+        elif kind == "OperationOutcome":
             issues = resource.get("issue")
-            if not isinstance(issues, list) or not all(
+            failed |= not isinstance(issues, list) or not all(
                 isinstance(issue, Mapping) and issue.get("severity") in HARMLESS for issue in issues
-            ):
-                return "the caller's system could not look up the value of"
+            )
+    if failed:
+        raise LackingError(f"the caller's system could not look up the value of {key}")
     if not entries and data.get("total", 0) not in (None, 0):
-        return "the bundle counts observations and has none of"
-    return ""
-
-
-def _observations(data: Any) -> Iterator[Mapping[str, Any]]:
-    """The observations in prefetched data: one resource, or a bundle of them."""
-    if not isinstance(data, Mapping):
-        return
-    if data.get("resourceType") == "Observation":
-        yield data
-    entries = data.get("entry")
-    if data.get("resourceType") == "Bundle" and isinstance(entries, list):
-        for entry in entries:
-            resource = entry.get("resource") if isinstance(entry, Mapping) else None
-            if isinstance(resource, Mapping) and resource.get("resourceType") == "Observation":
-                yield resource
+        raise LackingError(f"the bundle counts observations and has none of {key}")
+    return found
 
 
 def _time(observation: Mapping[str, Any]) -> datetime | None:
-    """When the observation was made; None where it does not say."""
-    period = _part(observation, "effectivePeriod")
-    for given in (
-        observation.get("effectiveDateTime"), observation.get("effectiveInstant"),
-        period.get("end"), observation.get("issued"),
-    ):  # fmt: skip
-        if isinstance(given, str):
-            try:
-                return datetime.fromisoformat(given)
-            except ValueError:
-                return None
-    return None
+    """When the observation was made; None where it does not say.
+
+    A period counts from its end, one without an end from its start; when a result was issued only
+    where nothing else is said, for a sample may have been taken a day before.
+    """
+    given = observation.get("effectiveDateTime")
+    if given is None:
+        period = _part(observation, "effectivePeriod")
+        given = next((time for time in (
+            observation.get("effectiveInstant"), period.get("end"), period.get("start"),
+            observation.get("effectiveTiming"), observation.get("issued"),
+        ) if time is not None), None)  # fmt: skip
+    try:
+        return datetime.fromisoformat(given) if isinstance(given, str) else None
+    except ValueError:
+        return None
 
 
 # --- The service as CDS Hooks 2.0 has it: discovery and cards (feedback: `dprl.apps.serve.hooks`)
@@ -632,6 +733,7 @@ class Hooks:
         for source in self.values:
             value = values[source.name]
             word = TRUTH[value] if isinstance(value, bool) else value
+            word = float(f"{word:.9g}") if isinstance(word, float) else word
             unit = "" if source.unit == ONE or value is None else f" {source.unit}"
             parts.append(f"{source.key} {GONE if value is None else word}{unit}")
         return ", ".join(parts)

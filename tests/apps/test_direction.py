@@ -28,7 +28,7 @@ UNSIGNED = re.compile(
 """What stands before a size, which has no sign: "by at least 3" is better by 3, whatever is better."""
 SIZES = {
     "se", "sure_se", "gain", "certified_gain", "se_by_visits", "optimism", "unseen", "margin",
-    "trivial", "worth",
+    "trivial", "worth", "learning", "untreated",
 }  # fmt: skip
 """Keys and columns of sizes."""
 

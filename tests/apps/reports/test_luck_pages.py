@@ -191,7 +191,7 @@ def test_over_features_it_speaks_of_training_points(tmp_path, monkeypatch):
     learner = dprl.DPRLContinuous(n_min=10, radius=0.5, gamma=0.97, cut="drop-unrelated")
     policy = learner.fit(log)
     facts = policy.provenance["luck"]
-    line = str(policy).splitlines()[2]
+    line = str(policy).splitlines()[1]
     assert line == policy.luck.words
     assert line.startswith(
         f"At 400 of {len(policy.z):,} training points it makes {facts['changes']} changes; if no "

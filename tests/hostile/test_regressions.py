@@ -451,6 +451,8 @@ def test_ctrl_c_while_reading(tmp_path):
         process.send_signal(signal.SIGINT)
         _, err = process.communicate()
         ends.append(process.returncode)
+        if process.returncode == -signal.SIGINT and not err:
+            continue  # on a busy machine Python itself had not started: nothing of ours ran yet
         if process.returncode:  # else it had finished before
             assert (process.returncode, err.splitlines()[-1]) == (130, "stopped."), err
             assert "Traceback" not in err

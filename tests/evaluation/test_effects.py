@@ -53,11 +53,13 @@ def test_against_usual_practice_the_arms_that_are_surely_worse_are_named():
     assert found.best == "arm3"
     assert ". Not arm0: the return lower by " in found.finding()
     assert found.finding().endswith(" with arm0.")
+    assert found.named == ("arm3", "arm0")
     found = dprl.effects(trial(1_200, (-1.0, 0.4, 0.4, 0.4)), versus="arm3")
     assert found.finding().startswith("Not arm0: the return lower by ")
     found = dprl.effects(trial(1_200, (-1.0, -0.9, 0.4, 0.6), called={"action": {"arm0": "Old"}}))
     assert "Not arm1, Old: " in found.finding()
     assert found.finding().endswith(" with Old.")
+    assert found.named == (found.best, "arm0")  # of arm1 the finding tells no number
 
 
 def test_the_better_of_four_arms_is_found_against_a_declared_one():

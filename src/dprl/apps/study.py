@@ -240,8 +240,8 @@ class Study(Result):
             lines.append(self._judged())
             lines += self._told(LINES - 1)
         else:
-            named = self._arms.named if self._arms is not None else None
-            told = [row for row in arms if row["arm"] != named]  # the finding tells it
+            named = () if self._arms is None else self._arms.named
+            told = [row for row in arms if row["arm"] not in named]  # the finding tells these
             lines += self.effects.told(told, LINES)
         return [*lines, f["subgroups"]]
 

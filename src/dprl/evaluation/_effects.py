@@ -140,19 +140,20 @@ class Effects(Result):
         return next((row["arm"] for row in self.rows if row["verdict"] == "better"), None)
 
     @property
-    def named(self) -> Any:
-        """The arm that the finding is about: the best, or the first that is surely worse.
+    def named(self) -> tuple[Any, ...]:
+        """The arms whose numbers the finding tells: the best, and the worst that it warns of.
 
         Returns:
-            Its label; None where nothing is sure of any.
+            Their labels; () where nothing is sure of any.
 
         Example:
             >>> import dprl
-            >>> dprl.evaluation.Effects(()).named is None
-            True
+            >>> dprl.evaluation.Effects(()).named
+            ()
         """
-        worse = (row["arm"] for row in self.rows if row["verdict"] == "worse")
-        return next(worse, None) if self.best is None else self.best
+        best = () if self.best is None else (self.best,)
+        worse = [row["arm"] for row in self.rows if row["verdict"] == "worse"]
+        return (*best, *worse[-1:]) if self.versus is None or not best else best
 
     def table(self) -> Table:
         """The arms, one row each.

@@ -92,8 +92,8 @@ class Evaluation(Result):
             not in the state; None where the log has no such columns.
         subgroups: The difference in every subgroup; None where none were asked for (`by=`).
         outcome: What the returns are; all numbers are in its direction, as it was declared.
-        rules: Of rules that decide once, the difference where each of them speaks, and where those
-            do that suggest the same; None for other policies.
+        rules: The difference where each rule speaks, and where all rules do that suggest the same;
+            None where the policy is not made of rules, or episodes have several decisions.
 
     Example:
         >>> import dprl

@@ -208,7 +208,7 @@ class TableFacts:
         Args:
             columns: The columns that are asked about.
             reward: The outcome.
-            halved: Of an outcome of numbers, whether to ask of its longer and its shorter half.
+            halved: Whether the outcome is a number whose upper and lower half are told apart.
         """
         if self.files is None or reward not in {column.name for column in self.columns}:
             return {}

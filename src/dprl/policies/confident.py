@@ -14,10 +14,10 @@ from dprl.policies.protocol import Decisions, Estimates, Terms
 from dprl.policies.table import (
     Approved,
     TablePolicy,
+    first_line,
     in_a_line,
     limit_states,
     steps_of,
-    verdict_of,
 )
 
 SURE_IN = {
@@ -348,4 +348,4 @@ class ConfidentPolicy(TablePolicy):
 
     def __str__(self) -> str:
         line = in_a_line(self.summary(), "state")
-        return joined("\n", (verdict_of(self), line, *self.stated))
+        return joined("\n", (first_line(self), line, *self.stated))

@@ -459,7 +459,7 @@ FIRST = 3
 """Changes that the first line of a policy names."""
 
 
-def verdict_of(policy: TablePolicy) -> str:
+def first_line(policy: TablePolicy) -> str:
     """What a policy would change, in a line: the first thing that is printed of it."""
     called, here = Called.learned(policy), policy.decisions
     at = np.flatnonzero(here.changes)
@@ -705,7 +705,7 @@ class TablePolicy(Tabled):
     def __str__(self) -> str:
         line = in_a_line(self.summary(), "state")
         luck = () if self.luck is None else (self.luck.words,)
-        return "\n".join((verdict_of(self), line, *luck, *self.conditions))
+        return "\n".join((first_line(self), line, *luck, *self.conditions))
 
     def __repr__(self) -> str:
         return f"<Policy: {in_a_line(self.summary(), 'state')}>"

@@ -441,7 +441,7 @@ def _meant(policy: RulePolicy) -> str:
         ),
         say(
             "Lower ends allow for the largest group among whom nobody did as suggested, as if all "
-            "of them would fare as the worst on record."
+            "of them would fare as the worst on record, or worse."
         )
         if isinstance(allowed, int | float) and allowed > 0
         else "",

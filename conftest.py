@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import tempfile
@@ -50,6 +51,12 @@ def _compile_in_turn(locks: Path) -> None:
                 fcntl.flock(lock, fcntl.LOCK_UN)  # a child may have the file too
 
     Dispatcher.compile = compile_in_turn
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What is there before the first test stays: nobody need look through it for garbage again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -34,9 +34,10 @@ def commands(code):
 
 
 def in_this_process(line):
-    with pytest.raises(SystemExit) as caught, contextlib.redirect_stdout(io.StringIO()):
+    with pytest.raises(SystemExit) as caught, contextlib.redirect_stdout(io.StringIO()) as printed:
         main(shlex.split(line)[1:])
     assert not caught.value.code, line
+    return printed.getvalue()
 
 
 def run(folder, code_blocks, here=frozenset()):
@@ -132,11 +133,8 @@ def test_blocks_of_the_study_of_tables_run(empty):
 
 
 def test_what_the_readme_shows_is_what_demo_prints(tmp_path):
-    done = subprocess.run(
-        [Path(sys.executable).parent / "dprl", "demo", "--folder", tmp_path],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    printed = done.stdout.replace(f" → {tmp_path}/visits.parquet", "").replace(f"{tmp_path}/", "")
+    printed = in_this_process(f"dprl demo --folder {tmp_path}")
+    printed = printed.replace(f" → {tmp_path}/visits.parquet", "").replace(f"{tmp_path}/", "")
     shown = re.search(r"\$ make demo\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert shown is not None
     assert printed.strip() == shown.group(1).strip()

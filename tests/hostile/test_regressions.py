@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import dprl
 from conftest import COLUMNS, to_log
@@ -793,7 +794,9 @@ def test_a_category_of_numbers_is_known_as_pandas_writes_it(own):
     table["s"] = np.array(own)[table["s"]]
     columns = {**C, "state": ["s", "x"], "categorical": ["s"]}
     logged = dprl.from_frame(table, **columns)
-    policy = dprl.Rules(gamma=1.0, depth=1, splits=1, lam=1.0, seed=0).fit(logged)
+    policy = dprl.Rules(gamma=1.0, depth=1, splits=1, lam=1.0, seed=0).fit(
+        logged, behavior_models=[("logistic", LogisticRegression())], value_model=LinearRegression()
+    )
     wanted = policy.act({"s": "0", "x": 0.5})
     assert wanted == 1
     assert policy.act({"s": "0.0", "x": 0.5}) == policy.act({"s": Decimal(0), "x": 0.5}) == wanted

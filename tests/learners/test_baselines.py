@@ -97,7 +97,7 @@ def best_by_linear_programme(mdp, pi_b, free, variant):
 @pytest.mark.parametrize("known", [False, True])
 def test_spibb_is_the_best_of_its_constraint_set(variant, known):
     moved = 0
-    for seed in range(100):
+    for seed in range(45):
         truth, model = problem(seed, gamma=[0.5, 0.9, 0.99][seed % 3])
         n_min = int(np.random.default_rng(seed).integers(1, 7))
         given = truth.behavior if known else None
@@ -111,7 +111,7 @@ def test_spibb_is_the_best_of_its_constraint_set(variant, known):
         best = best_by_linear_programme(model.mdp, pi_b, free, variant)
         assert model.mdp.state_values(pi).mean() == pytest.approx(best, abs=1e-7)
         moved += not np.allclose(pi, pi_b)
-    assert moved > 50
+    assert moved > 22
 
 
 @pytest.mark.parametrize("variant", ["b", "leq"])

@@ -265,7 +265,7 @@ def lower_or_advantageous(Q, pi_b, e, epsilon, lower, Qb):
 def test_lower_and_advantageous_steps(lower, advantageous):
     """The exact one against its programme; the approximate one within the constraints, and close."""
     share = []
-    for seed in range(150):
+    for seed in range(60):
         Q, pi_b, e, epsilon = one_state(seed)
         Qb = np.random.default_rng(seed + 10_000).normal(size=len(Q)) if advantageous else None
         kernel = soft_spibb._programme if advantageous else soft_spibb._exact

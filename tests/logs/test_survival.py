@@ -123,7 +123,7 @@ def two_decisions(n=1500, seed=0, censored=2.0):
 
 
 def test_a_later_decision_has_a_return_of_its_own():
-    frame, x, a1, _T = two_decisions(4000)
+    frame, x, a1, _T = two_decisions(2500)
     log = read(frame, time="k")
     assert set(log.endings) == {"terminal", "cut"}
     returns = log.more["completed"]

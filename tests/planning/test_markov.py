@@ -139,7 +139,7 @@ def test_what_comes_later_adds_up_the_surprises_of_the_model():
 @pytest.mark.parametrize("delay", [1, 2])
 def test_a_delayed_harm_is_found_and_named(delay):
     world = dprl.envs.delayed(delay=delay)
-    for seed in range(40):
+    for seed in range(15):
         result = dprl.markov_check(world.sample(200, seed=seed), 1.0, permutations=299)
         assert not result.ok
         assert result.findings[0].past == f"action {delay} before"

@@ -51,7 +51,7 @@ def choose(model, risk):
 def test_choices_and_gains_equal_those_of_the_oracle(gamma):
     assert DOUBTS == sure_iteration.DOUBTS
     spoke = circled = 0
-    for seed in range(60):
+    for seed in range(30):
         model, slow = workshop(random_visits(seed), gamma, least=2 + seed % 2)
         sure = choose(model, 0.1)
         circled += model.circling.any()
@@ -63,7 +63,7 @@ def test_choices_and_gains_equal_those_of_the_oracle(gamma):
             mine = (sure.gain.estimate, sure.gain.se, sure.gain.df)
             assert mine == pytest.approx(expected, rel=1e-9)
             spoke += 1
-    assert spoke >= 20
+    assert spoke >= 10
     assert (circled > 0) == (gamma == 1)
 
 

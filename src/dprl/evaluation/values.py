@@ -34,7 +34,7 @@ from scipy import sparse
 
 from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.compiled import compiled
-from dprl._core.linear import solve
+from dprl._core.linear import compact, solve
 from dprl.errors import ParameterError
 from dprl.evidence.behavior import folds_of
 from dprl.evidence.models import Fit, in_threads, plan_fits
@@ -130,7 +130,8 @@ def label_values(log: Log, decisions: PolicyAtSteps, gamma: float, use: Bools) -
     _next_pairs(*steps, *policy, place, begins[:-1].copy(), to, weight)
     P = sparse.csr_array((weight, to, begins), shape=(len(pairs), len(pairs)))
     P.sum_duplicates()
-    Q = solve((gamma * sparse.diags_array(1 / n) @ P).tocsr(), total / n)
+    P.data *= np.repeat(gamma * (1 / n), np.diff(P.indptr))
+    Q = solve(compact(P), total / n)
 
     visits, practised = np.zeros(S, np.int64), np.zeros(S)
     np.add.at(visits, pairs // A, n)

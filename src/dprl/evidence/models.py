@@ -771,29 +771,28 @@ def stack_weights(taken: Floats) -> Floats:
         taken: float64 (N, M), the probability that each model gave to the action taken; above 0.
     """
     weights = np.full(taken.shape[1], 1 / taken.shape[1])
-    ratio = np.empty(taken.shape[1])
-    taken = np.ascontiguousarray(taken)
-    for _ in range(ROUNDS):
-        _ratios(taken, weights, ratio)
-        if ratio.max() - 1 <= CLOSE:
-            break
-        weights = weights * ratio
-        weights /= weights.sum()
+    _update(np.ascontiguousarray(taken), weights)
     return weights
 
 
 @compiled
-def _ratios(taken: Floats, weights: Floats, ratio: Floats) -> None:  # pragma: no cover - compiled
-    """Fill ratio (M,): the mean over rows of what each model gave over what the mixture gave."""
+def _update(taken: Floats, weights: Floats) -> None:  # pragma: no cover - compiled
+    """Multiply weights (M,) by the mean over rows of what each model gave over what all gave."""
     N, M = taken.shape
-    ratio[:] = 0.0
-    for t in range(N):
-        mixed = taken[t, 0] * weights[0]
-        for m in range(1, M):
-            mixed += taken[t, m] * weights[m]
-        for m in range(M):
-            ratio[m] += taken[t, m] / mixed
-    ratio /= N
+    ratio = np.empty(M)
+    for _ in range(ROUNDS):
+        ratio[:] = 0.0
+        for t in range(N):
+            mixed = taken[t, 0] * weights[0]
+            for m in range(1, M):
+                mixed += taken[t, m] * weights[m]
+            for m in range(M):
+                ratio[m] += taken[t, m] / mixed
+        ratio /= N
+        if ratio.max() - 1 <= CLOSE:
+            break
+        weights *= ratio
+        weights /= weights.sum()
 
 
 def sharpened(b: Floats, action: NDArray[Any]) -> Floats:

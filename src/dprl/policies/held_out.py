@@ -63,8 +63,8 @@ AT_ONCE = 1 << 16
 
 
 _LAST: dict[tuple[str, tuple[int, ...]], tuple[Behavior, ...]] = {}
-"""The models of practice over features that were fitted last, by log and seeds: an evaluation, a
-report and bounds of one log ask for the same ones."""
+"""The models of practice over features of the last two logs, by log and seeds: an evaluation, a
+report and bounds of one log ask for the same ones, and a budget for a log with two outcomes."""
 
 
 class Chances(NamedTuple):
@@ -311,7 +311,8 @@ class HeldOut:
         fitted = _LAST.get(key)
         if fitted is None:
             fitted = tuple(Behavior.fit(self.log, seed=s) for s in seeds)
-            _LAST.clear()
+            while len(_LAST) > 1:
+                del _LAST[next(iter(_LAST))]
             _LAST[key] = fitted
         return fitted
 

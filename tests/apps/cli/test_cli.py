@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -419,6 +420,7 @@ def test_demo_is_a_study_beside_the_truth(run, tmp_path):
     assert code == 0
     assert "situation = fever: antibiotics, not watch" in result["answer"][0]
     assert result["value_policy"] > result["value_behavior"]
+    assert "<html" in Path(result["report"]).read_text()
     assert sorted(p.name for p in (tmp_path / "demo").rglob("*.*")) == [
         "dprl.toml", "policy.dprl", "report.html", "rows.parquet", "visits.parquet",
     ]  # fmt: skip

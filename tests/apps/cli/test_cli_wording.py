@@ -44,8 +44,9 @@ def catalogue():
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
-            called = isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1]
-            if called in ("Finding", "warn") or (called or "").endswith("Error"):
+            function = node.func if isinstance(node, ast.Call) else None
+            called = getattr(function, "attr", None) or getattr(function, "id", "")
+            if called in ("Finding", "warn") or called.endswith("Error"):
                 for part in [*node.args, *(k.value for k in node.keywords)]:
                     text = spelt(part)
                     if text and " " in text and not text.startswith(REACHED_FROM_PYTHON):

@@ -33,14 +33,14 @@ def write(folder, data, files=3, shuffle=None):
     """Write columns as some files; rows in another order if a seed is given."""
     n = len(data["id"])
     order = np.arange(n) if shuffle is None else np.random.default_rng(shuffle).permutation(n)
-    for i, rows in enumerate(np.array_split(order, files)):
-        part = {}
-        for name, values in data.items():
-            column = np.empty(len(values), object) if isinstance(values, list) else values
-            if isinstance(values, list):
-                column[:] = values
-            part[name] = column[rows]
-        with duckdb.connect() as con:
+    with duckdb.connect() as con:
+        for i, rows in enumerate(np.array_split(order, files)):
+            part = {}
+            for name, values in data.items():
+                column = np.empty(len(values), object) if isinstance(values, list) else values
+                if isinstance(values, list):
+                    column[:] = values
+                part[name] = column[rows]
             con.register("rows", part)
             con.execute(f"COPY (FROM rows) TO '{folder / f'{i:03d}.parquet'}' (FORMAT parquet)")
     return str(folder / "*.parquet")

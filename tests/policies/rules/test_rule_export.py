@@ -137,7 +137,7 @@ def json_condition(given, c, x):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_they_answer_as_the_policy_does(seed):
-    ruled, x = policy(seed, exceptions=0.7 * (seed > 3)), states(20_000, seed)
+    ruled, x = policy(seed, exceptions=0.7 * (seed > 3)), states(5_000, seed)
     right = answers(ruled, x)
     assert len(set(right)) >= 3
     assert from_sql(ruled, x) == right

@@ -295,9 +295,9 @@ class Reading:
         if isinstance(self.missing, str):
             missing_words(self.missing, {})  # refused before a file is opened
         self._check_reward()
-        reward = str(self.columns.get("reward"))
-        if not re.search(r"[*+(]| - ", reward):  # the signs of a sum say what is a harm
-            refuse_harm(self.declared_outcome, self.columns.get("reward"))
+        reward = self.columns.get("reward")  # the signs of a sum say what is a harm
+        if isinstance(reward, str) and not re.search(r"[*+(]| - ", reward):
+            refuse_harm(self.declared_outcome, reward)
         _ = self.text, self.window, self.declared_design
 
     def _check_reward(self) -> None:

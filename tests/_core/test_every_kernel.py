@@ -107,7 +107,7 @@ def in_parts():
 def looking_around():
     for visits in ("first", "all"):
         learner = dprl.DPRLContinuous(n_min=2, radius=1.5, gamma=0.9, visits=visits)
-        policy = learner.fit(measured(episodes=7))
+        policy = learner.fit(measured(episodes=4))
         policy.act(np.zeros((3, 2)))
         dprl.compress(policy, 0.5)
 
@@ -140,8 +140,8 @@ def judging():
 
 
 def certifying():
-    rows = [[("s", "ab"[i % 2], float(i % 2))] for i in range(20)]
-    learner = dprl.DPRLDiscrete(n_min=5, gamma=1.0)
+    rows = [[("s", "ab"[i % 2], float(i % 2))] for i in range(12)]
+    learner = dprl.DPRLDiscrete(n_min=2, gamma=1.0)
     log = to_log(rows)
     dprl.gate(learner, log, delta=0.2, value_range=(0, 1))
     from dprl.certificate.evalues import differences, histograms
@@ -150,7 +150,7 @@ def certifying():
     differences(histograms(log, 1.0, (0, 1)), [1], 0.2)
     partings(log, np.array([1], np.int32), 0.9)
     walk = dprl.DPRLContinuous(n_min=5, radius=3.0, gamma=1.0)
-    dprl.gate(walk, measured(episodes=30), delta=0.2, value_range=(-20, 20))
+    dprl.gate(walk, measured(episodes=16), delta=0.2, value_range=(-20, 20))
 
 
 def rivals():

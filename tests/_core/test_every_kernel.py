@@ -227,11 +227,9 @@ def labelling():
     held = coder.labels()
     held = held.at(held.order())
     assert (held.rising, held.tidied(), len(list(held.as_json()))) == (True, None, 3)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dprl._core.labels.MANY", 0)
-        assert one_number(held) is not None
-        log = to_log([[("s", "a", 1.0)]] * 8)
-        overlap.sketch(dataclasses.replace(log, groups=held, episodes=held))
+    assert one_number(held) is not None
+    log = to_log([[("s", "a", 1.0)]] * 8)
+    overlap.sketch(dataclasses.replace(log, groups=held, episodes=held))
 
 
 JOBS = [

@@ -93,24 +93,33 @@ def test_balance_is_the_same_in_evaluate_and_in_a_report(policy, recorded):
     assert (abs(judged.rows[0].after) < 0.15) == recorded
 
 
+FEATURED = {**NAMES, "state": ["x", "z"], "also": ["w"]}
+
+
+def measured(n, seed):
+    """The drug helps where x is above 0; x, and w that is in no state, decide who gets it."""
+    rng = np.random.default_rng(seed)
+    x, w = rng.normal(size=(2, n))
+    p = 1 / (1 + np.exp(-(0.8 * x + 0.5 * w)))
+    drug = rng.random(n) < p
+    return pd.DataFrame({
+        "episode": np.arange(n) + 10_000 * seed, "x": x, "z": rng.normal(size=n), "w": w,
+        "action": np.where(drug, "drug", "wait"), "p": np.where(drug, p, 1 - p),
+        "reward": 0.5 * drug * np.sign(x) + 0.3 * w + rng.normal(size=n),
+    })  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def near():
+    learner = dprl.DPRLContinuous(n_min=25, radius=1.0, gamma=1.0)
+    return learner.fit(dprl.from_frame(measured(1_200, 1), **FEATURED))
+
+
 @pytest.mark.parametrize("recorded", [False, True])
-def test_balance_over_features_is_about_all_changes_and_not_the_regions_alone(recorded):
+def test_balance_over_features_is_about_all_changes_and_not_the_regions_alone(near, recorded):
     """Regions leave changes out, and hold steps at which something else is said."""
-    rows = []
-    for seed, n in ((1, 1_200), (2, 800)):
-        rng = np.random.default_rng(seed)
-        x, w = rng.normal(size=(2, n))
-        p = 1 / (1 + np.exp(-(0.8 * x + 0.5 * w)))
-        drug = rng.random(n) < p
-        rows.append(pd.DataFrame({
-            "episode": np.arange(n) + 10_000 * seed, "x": x, "z": rng.normal(size=n), "w": w,
-            "action": np.where(drug, "drug", "wait"), "p": np.where(drug, p, 1 - p),
-            "reward": 0.5 * drug * np.sign(x) + 0.3 * w + rng.normal(size=n),
-        }))  # fmt: skip
-    named = {**NAMES, "state": ["x", "z"], "also": ["w"]}
-    train = dprl.from_frame(rows[0], **named)
-    policy = dprl.DPRLContinuous(n_min=25, radius=1.0, gamma=1.0).fit(train)
-    log = dprl.from_frame(rows[1], **named, **({"propensity": "p"} if recorded else {}))
+    policy, chances = near, {"propensity": "p"} if recorded else {}
+    log = dprl.from_frame(measured(500, 2), **FEATURED, **chances)
     described = describe_changes(policy, log)
     judged = dprl.evaluate(policy, log, draws=20, values=False).balance
     assert described.scattered

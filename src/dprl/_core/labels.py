@@ -221,11 +221,6 @@ def labels_at(labels: Sequence[Any], places: NDArray[Any]) -> Any:
     return tuple(labels[i] for i in places.tolist())
 
 
-def many_labels(labels: Sequence[Any]) -> Labels | None:
-    """Labels as arrays where they are many; None where they are few, or of several kinds."""
-    return Labels.of(labels) if len(labels) >= MANY else None
-
-
 def few_as_tuple(labels: Labels, many: bool = True) -> Any:
     """Labels as they are where they are many and there may be many, else as a tuple."""
     return labels if many and len(labels) >= MANY else tuple(labels)

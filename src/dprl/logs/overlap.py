@@ -69,7 +69,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtrc
 
-from dprl._core.labels import many_labels
+from dprl._core.labels import Labels
 from dprl._core.words import say, word
 from dprl.errors import PolicyError
 from dprl.logs.log import Label, Log, label_key
@@ -571,7 +571,7 @@ def _mark(key: bytes, what: bytes) -> str:
 
 def keyed_marks(log: Log, content: Hashes, digest: str, as_stored: bool = False) -> Hashes:
     """One mark per group, from its label and its content; `as_stored`: text is not a number."""
-    many = None if as_stored else many_labels(log.groups)
+    many = None if as_stored else Labels.of(log.groups)
     if many is not None and many.ascii:
         from dprl._core import letters
 
@@ -648,7 +648,7 @@ def _labels(labels: Sequence[Label], as_stored: bool = False) -> Hashes:
 
     Text that is a whole number counts as that number, unless it is to be taken `as_stored`.
     """
-    many = many_labels(labels)
+    many = Labels.of(labels)
     if many is not None and many.is_text and many.ascii:
         from dprl._core.letters import label_hashes
 

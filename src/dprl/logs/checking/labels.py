@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.arrays import Ints
-from dprl._core.labels import Labels, many_labels
+from dprl._core.labels import Labels
 from dprl._core.table import many
 from dprl._core.words import worded
 from dprl.logs.checking.findings import Finding
@@ -154,7 +154,7 @@ def called_as_answers(name: str, labels: Sequence[Any]) -> Finding | None:
 
 def one_number(labels: Sequence[Any]) -> tuple[int, str] | None:
     """How many labels are the whole number of another label, and the first two; None for none."""
-    arrays = many_labels(labels) if is_text(labels) else None
+    arrays = Labels.of(labels) if is_text(labels) else None
     if not is_text(labels) or (arrays is not None and arrays.numbers_differ):
         return None
     seen: dict[int | str, str] = {}

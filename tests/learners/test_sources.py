@@ -89,7 +89,7 @@ def test_sites_that_suppress_nothing(kind, plan):
         assert getattr(here, name).tobytes() == getattr(there, name).tobytes(), name
     assert there.provenance["luck"] == {"skipped": "the rows of the sites are not here"}
     if plan:
-        with pytest.raises(dprl.ParameterError, match="sites count what follows"):
+        with pytest.raises(dprl.ParameterError, match="the sites counted for segments"):
             dprl.DPRLDiscrete(n_min=4, gamma=0.9, segments="printed").fit(counted)
 
 

@@ -1,15 +1,18 @@
 """Readings of Algorithm 2, where endings depend on actions and where they do not.
 
-    python benchmarks/segments.py [LOGS [SEED]]
+    python benchmarks/segments.py [LOGS [SEED [WORLD ...]]]
 
-One random problem and one log each, with seeds from SEED (70000); the paper's Eq. 1 (no contrast);
-exact values. Written is the share of the way from usual practice to the best policy, mean / CVaR
-5 %, and the mean difference to *end* with two standard errors.
+One problem and one log each, with seeds from SEED (70000); exact values. Written is the share of
+the way from usual practice to the best policy, mean / CVaR 5 %, and the mean difference to *end*
+with two standard errors, and that of the CVaR with a bootstrap interval over pairs.
 
 * random: `dprl.envs.random_mdp`; every step ends the episode with probability .05.
 * deaths: the same, but .15 of the pairs end it with probability .5, and pay nothing.
 * last states: the same, but in .2 of the states every action ends it, and each pays its own.
 * likely goals, goals: the same, but .1 of the pairs end it with probability .8 or 1, and pay 5.
+* mixed: 5 to 60 states, 2 to 6 actions, practice of any quality, and pairs that end it with
+  probabilities of their own, up to .2.
+* care pathway, rooms, open, soft, forest, risky arms: one problem each, where goals end episodes.
 
 end, pooled, text, printed: as `DPRLDiscrete` has them. onward: *end* without the segments that
 reach no further decision point.
@@ -19,11 +22,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 from scipy import sparse
 
-from dprl.envs import random_mdp
+from dprl.envs import care_pathway, forest, open_grid, random_mdp, risky_arms, rooms, soft
 from dprl.evaluation.stats import cvar
 from dprl.evidence.counts import Counts, count_source
 from dprl.evidence.decision_points import allowed
@@ -32,8 +36,7 @@ from dprl.planning.iteration import policy_iteration
 from dprl.planning.semi_mdp import build_semi_mdp
 
 READINGS = ("end", "onward", "text", "printed", "pooled")
-SIZES = ((100, 5), (200, 20))
-WORLDS = {
+DRAWN = {
     "random": (0.0, 0.0, 0.0),
     "deaths": (0.15, 0.5, 0.0),
     "last states": (0.2, 1.0, None),
@@ -42,11 +45,34 @@ WORLDS = {
 }
 """World → the share of pairs that end the episode, with which probability, and what they pay; None:
 the share of states, whose pairs pay each their own."""
+FIXED = {
+    "care pathway": lambda: replace(care_pathway(), gamma=0.999),
+    "rooms": rooms,
+    "open": open_grid,
+    "soft": soft,
+    "forest": forest,
+    "risky arms": risky_arms,
+}
+WORLDS = (*DRAWN, "mixed", *FIXED)
+SIZES = {"rooms": (25, 100), "open": (25, 100), "soft": (25, 100)}
+N_MIN = (5, 20)
 
 
-def world(seed, share, ends, pays):
+def world(name, seed):
+    """The problem of a world with this number."""
+    if name in FIXED:
+        return FIXED[name]()
+    if name == "mixed":
+        rng = np.random.default_rng(seed)
+        return random_mdp(
+            seed, states=int(rng.integers(5, 61)), actions=int(rng.integers(2, 7)),
+            practice=rng.uniform(0.1, 0.9), endings=True,
+        )  # fmt: skip
+    return ended(random_mdp(seed), seed, *DRAWN[name])
+
+
+def ended(mdp, seed, share, ends, pays):
     """The random problem with some pairs that end the episode; its expert is half-way to best."""
-    mdp = random_mdp(seed)
     if not share:
         return mdp
     rng = np.random.default_rng(seed)
@@ -64,41 +90,54 @@ def world(seed, share, ends, pays):
     return replace(mdp, behavior=min(experts, key=lambda b: abs(mdp.value(b) - goal)))
 
 
-def shares(mdp, n, n_min, seed):
-    """Reading → the share of the way from practice to best, from one log."""
+def shares(mdp, n, seed):
+    """(contrast, n_min, reading) → the share of the way from practice to best, from one log."""
     source = as_source(mdp.sample(n, seed=seed))
-    counted = count_source(source, Counts(mdp.gamma))
-    pairs = allowed(counted.evidence, n_min, contrast=False)
-    semi = {rule: build_semi_mdp(source, counted, pairs, segments=rule) for rule in READINGS}
-    usual, best = mdp.value(), mdp.value(np.eye(4)[mdp.optimal[1]])
-    result = {}
+    counted = count_source(source, Counts(mdp.gamma, cut="terminal"))
+    one = np.eye(len(mdp.actions))
+    usual, best = mdp.value(), mdp.value(one[mdp.optimal[1]])
     states = [mdp.states.index(s) for s in source.facts.states]
     actions = [mdp.actions.index(a) for a in source.facts.actions]
-    for rule, plan in semi.items():
+    if best - usual < 1e-6:  # of the mixed: nothing pays
+        return None
+    result = {}
+    for contrast, n_min, rule in product((False, True), N_MIN, READINGS):
+        pairs = allowed(counted.evidence, n_min, contrast=contrast)
+        plan = build_semi_mdp(source, counted, pairs, segments=rule)
         pi = mdp.behavior.copy()
         rows = policy_iteration(plan, counted.evidence.pair.mean[pairs]).rows
         for p, a in zip(plan.points, plan.action[rows], strict=True):
-            pi[states[p]] = np.eye(4)[actions[a]]
-        result[rule] = (mdp.value(pi) - usual) / (best - usual)
+            pi[states[p]] = one[actions[a]]
+        result[contrast, n_min, rule] = (mdp.value(pi) - usual) / (best - usual)
     return result
 
 
-def main(logs=400, seed=70_000):
-    for name, kind in WORLDS.items():
-        problems = [world(seed + i, *kind) for i in range(logs)]
-        for n, n_min in SIZES:
-            rows = [shares(mdp, n, n_min, seed + i) for i, mdp in enumerate(problems)]
-            cells = []
-            for rule in rows[0]:
-                found = np.array([row[rule] for row in rows])
-                gap = found - np.array([row["end"] for row in rows])
-                error = gap.std(ddof=1) / np.sqrt(logs)
-                cells.append(
-                    f"{rule} {found.mean():.3f}/{float(cvar(found)):.3f}"
-                    f" ({gap.mean():+.3f} ± {2 * error:.3f})"
+def main(logs=400, seed=70_000, *names):
+    rng = np.random.default_rng(0)
+    for name in names or WORLDS:
+        problems = [world(name, seed + i) for i in range(logs)]
+        for n in SIZES.get(name, (100, 200)):
+            rows = [shares(mdp, n, seed + i) for i, mdp in enumerate(problems)]
+            rows = [row for row in rows if row]
+            draws = rng.integers(0, len(rows), (500, len(rows)))
+            for contrast, n_min in product((False, True), N_MIN):
+                cells = []
+                end = np.array([row[contrast, n_min, "end"] for row in rows])
+                for rule in READINGS:
+                    found = np.array([row[contrast, n_min, rule] for row in rows])
+                    error = (found - end).std(ddof=1) / np.sqrt(len(rows))
+                    tails = [float(cvar(found[d]) - cvar(end[d])) for d in draws]
+                    low, high = np.percentile(tails, (2.5, 97.5))
+                    cells.append(
+                        f"{rule} {found.mean():.3f}/{float(cvar(found)):.3f}"
+                        f" ({(found - end).mean():+.3f} ± {2 * error:.3f};"
+                        f" CVaR {low:+.3f} to {high:+.3f})"
+                    )
+                kind = "contrast" if contrast else "paper"
+                print(
+                    f"{name}, {n} episodes, {kind}, n_min {n_min}: {' · '.join(cells)}", flush=True
                 )
-            print(f"{name}, {n} episodes, n_min {n_min}: " + " · ".join(cells), flush=True)
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(*map(int, sys.argv[1:3]), *sys.argv[3:])

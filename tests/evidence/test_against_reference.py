@@ -14,7 +14,6 @@ import dprl
 from conftest import random_episodes, to_log
 from dprl.evidence.counts import count, evidence
 from dprl.evidence.decision_points import allowed
-from dprl.planning.semi_mdp import pool_ends
 
 GAMMAS = (0.5, 0.9, 0.99)
 
@@ -119,8 +118,7 @@ def test_semi_mdp_with_endings_pooled(seed, visits):
     log = to_log(episodes)
     known, occurrences = count(log, gamma, visits=visits, threads=1 + seed % 3)
     pairs = allowed(known, n_min, contrast=contrast)
-    end, onward = (semi_of(log, known, occurrences, pairs, rule) for rule in ("end", "onward"))
-    semi = pool_ends(end, onward)
+    semi = semi_of(log, known, occurrences, pairs, "pooled")
     slow = reference.allowed(reference.evidence(episodes, gamma, visits), n_min, contrast)
     R, D = reference.pooled_semi_mdp(episodes, gamma, slow, visits)
     rows = [(s, a) for s in sorted(slow) for a in slow[s]]
@@ -130,7 +128,7 @@ def test_semi_mdp_with_endings_pooled(seed, visits):
 
 
 @pytest.mark.thin(90)
-@pytest.mark.parametrize("rule", ["pooled", "text", "printed"])
+@pytest.mark.parametrize("rule", ["text", "printed"])
 @pytest.mark.parametrize("seed", range(60))
 def test_whole_fit_of_other_readings(seed, rule):
     episodes, gamma, n_min, contrast = case(seed)
@@ -144,13 +142,13 @@ def test_whole_fit_of_other_readings(seed, rule):
     assert policy.parameters["segments"] == rule
 
 
-@pytest.mark.parametrize("plan", [True, False])
+@pytest.mark.parametrize("options", [{}, {"segments": "end"}, {"plan": False}], ids=str)
 @pytest.mark.parametrize("seed", range(60))
-def test_whole_fit(seed, plan):
+def test_whole_fit(seed, options):
     episodes, gamma, n_min, contrast = case(seed)
     log = to_log(episodes)
-    policy = dprl.DPRLDiscrete(n_min=n_min, gamma=gamma, contrast=contrast, plan=plan).fit(log)
-    choice, V = reference.fit(episodes, n_min, gamma, contrast, plan)
+    policy = dprl.DPRLDiscrete(n_min=n_min, gamma=gamma, contrast=contrast, **options).fit(log)
+    choice, V = reference.fit(episodes, n_min, gamma, contrast, **options)
     answers = dict(zip(log.states, policy.act(log.states), strict=True))
     assert {s: a for s, a in answers.items() if a is not dprl.DEFER} == choice
     for s, a in choice.items():

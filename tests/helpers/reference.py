@@ -302,7 +302,7 @@ def fit(
     *,
     visits: str = "first",
     unavailable: Set[Pair] = frozenset(),
-    segments: str = "end",
+    segments: str = "pooled",
 ) -> tuple[dict[Label, Label], dict[Label, float]]:
     """Action and value at each decision point; without planning the value is Q of the action."""
     ev = evidence(episodes, gamma, visits)

@@ -8,4 +8,4 @@ from dprl.planning.semi_mdp import count_segments, discounts
 def semi_of(log, known, occurrences, pairs, rule="end"):
     fixed, bits = discounts(known.gamma, int(log.lengths.max(initial=0)), known.n_pair[pairs])
     segments = count_segments(log, known.gamma, occurrences, pairs, fixed, rule)
-    return segments.semi_mdp(log.states, pairs, bits)
+    return segments.semi_mdp(log.states, pairs, bits, rule)

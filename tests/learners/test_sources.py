@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sources import KINDS, WAYS, bytes_of, read, ward_log, wards
@@ -17,7 +19,7 @@ def treatments(kind, *, dropped=True):
 
 
 SETTINGS = (
-    {}, {"segments": "pooled"}, {"segments": "text"}, {"segments": "printed"},
+    {}, {"segments": "end"}, {"segments": "text"}, {"segments": "printed"},
     {"plan": False, "visits": "all"},
 )  # fmt: skip
 
@@ -89,7 +91,9 @@ def test_sites_that_suppress_nothing(kind, plan):
         assert getattr(here, name).tobytes() == getattr(there, name).tobytes(), name
     assert there.provenance["luck"] == {"skipped": "the rows of the sites are not here"}
     if plan:
-        with pytest.raises(dprl.ParameterError, match="sites count what follows"):
+        to_end = replace(learner, segments="end")
+        assert to_end.fit(log).planned.tobytes() == to_end.fit(counted).planned.tobytes()
+        with pytest.raises(dprl.ParameterError, match="the sites counted for segments"):
             dprl.DPRLDiscrete(n_min=4, gamma=0.9, segments="printed").fit(counted)
 
 

@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +16,8 @@ from hypothesis import strategies as st
 import dprl
 from conftest import random_episodes, to_log
 from dprl._core.exact import COUNT
-from dprl.evidence.counts import FIRST
 from dprl.evidence.sites.evidence import ARCHIVE
+from dprl.planning.semi_mdp import ENDED
 from dprl.planning.sites import load_counts
 
 
@@ -37,12 +38,15 @@ def two_rounds(log, n=3, seed=0, k=1, n_min=2, **schema):
 
 
 @settings(max_examples=15)
-@given(st.integers(0, 10_000), st.integers(1, 5), st.sampled_from([0.9, 1.0]), st.booleans())
-def test_the_plan_of_the_sites_is_that_of_the_pooled_log(seed, n, gamma, grouped):
+@given(
+    st.integers(0, 10_000), st.integers(1, 5), st.sampled_from([0.9, 1.0]), st.booleans(),
+    st.sampled_from(["end", "pooled"]),
+)  # fmt: skip
+def test_the_plan_of_the_sites_is_that_of_the_pooled_log(seed, n, gamma, grouped, rule):
     episodes = random_episodes(seed)
     group = np.repeat(np.arange(len(episodes)) // (3 if grouped else 1), list(map(len, episodes)))
     log = to_log(episodes, group=group)
-    learner = dprl.DPRLDiscrete(n_min=2, gamma=gamma)
+    learner = dprl.DPRLDiscrete(n_min=2, gamma=gamma, segments=rule)
     pooled = learner.fit(log)
     if "circles" in pooled.provenance:  # the sites counted for decision points that have no plan
         with pytest.raises(dprl.PlanError):
@@ -89,7 +93,7 @@ def test_no_end_of_fewer_than_k_groups_is_given_away(seed):
     k = 5
     _, plans = two_rounds(wandering(seed), 2, seed, k=k, n_min=8)
     for plan in plans:
-        count, total = plan.ends[:, 2], plan.rewards.words[FIRST, ..., COUNT]
+        count, total = plan.ends[:, 2], plan.n
         assert plan.hidden
         assert (count >= k).all()
         assert ((total == 0) | (total >= k)).all()
@@ -97,6 +101,8 @@ def test_no_end_of_fewer_than_k_groups_is_given_away(seed):
         np.add.at(away, plan.ends[:, 0], count)
         left = total.ravel() - away  # segments that end with the episode, or are not given away
         assert ((left == 0) | (left >= k)).all()
+        assert plan.divided  # each of the two sums is of at least k groups, too
+        assert (plan.rewards.words[ENDED, ..., COUNT].ravel() == left).all()
     policy = dprl.DPRLDiscrete(n_min=8, gamma=0.9).fit(dprl.merge_evidence(*plans))
     assert "usual practice in place of its own next suggestion" in str(policy)
 
@@ -109,6 +115,22 @@ def test_where_no_end_is_given_away_the_plan_is_that_of_single_decisions():
     assert (planned.choice >= 0).any()
     assert (planned.choice == single.choice).all()
     np.testing.assert_allclose(planned.planned, planned.Q * np.where(planned.allowed, 1, np.nan))
+
+
+def test_a_second_count_of_an_earlier_version_plans_to_the_end():
+    """It has the endings in the sums of all segments: 0.2.0 wrote it, of this log."""
+    log = dprl.envs.care_pathway().sample(120, seed=21)
+    plan = dprl.SitePlan.load(Path(__file__).parent / "golden" / "0.2.0.plan")
+    learner = dprl.DPRLDiscrete(n_min=5, gamma=1.0, segments="end")
+    assert learner.fit(plan).planned.tobytes() == learner.fit(log).planned.tobytes()
+    now = two_rounds(log, 1, n_min=5, gamma=1.0)[1][0]
+    assert (now.n == plan.n).all()
+    assert (now.ends == plan.ends).all()
+    assert (plan.divided, now.divided) == (False, True)
+    with pytest.raises(dprl.ParameterError, match="counted for segments = end; got pooled"):
+        dprl.DPRLDiscrete(n_min=5, gamma=1.0).fit(plan)
+    copy = dprl.SitePlan.load(io.BytesIO(plan.to_bytes()))
+    assert learner.fit(copy).planned.tobytes() == learner.fit(plan).planned.tobytes()
 
 
 def lines(error):
@@ -159,6 +181,7 @@ HOSTILE = {
     "a discount above 1": put("plan_ends", (0, 3), 1 << 62),
     "another count": put("plan_words", (..., 0), 77),
     "a huge exponent": put("plan_top", 0, 40_000),
+    "sums of one layer": lambda w, a: a.update(plan_top=a["plan_top"][:1]),
     "no plan": lambda w, a: w.pop("plan"),
     "n_min of text": lambda w, a: w["plan"].update(n_min="two"),
     "parts of numbers": lambda w, a: w["plan"].update(parts=[1]),

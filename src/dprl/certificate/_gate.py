@@ -396,6 +396,7 @@ def learner_of(proposal: Any) -> Learner:
             do=worded("Other policies can be judged with {dprl.evaluate}."),
         )
     settings["n_min"] = math.inf if settings["n_min"] is None else settings["n_min"]
+    settings.setdefault("segments", "end")  # what policies of 0.2.0 do not say
     kind: type[Learner] = DPRLDiscrete
     if name == "DPRLContinuous":
         kind = DPRLContinuous

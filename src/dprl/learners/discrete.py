@@ -4,8 +4,8 @@ Algorithm 1, discrete states: evidence → allowed pairs (Eq. 1) → elevated se
 policy iteration over it → a policy that acts at decision points and defers everywhere else.
 
 Departures from the paper: `contrast` (see `dprl.evidence.decision_points`), the repaired segments
-(`segments="text"` and `"printed"` are the paper's; see `dprl.planning.semi_mdp`), and a stated
-treatment of cut episodes (see `dprl.logs.censoring`).
+with pooled endings (`segments="text"` and `"printed"` are the paper's; see
+`dprl.planning.semi_mdp`), and a stated treatment of cut episodes (see `dprl.logs.censoring`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from dprl.logs.log import Log
 from dprl.logs.source import LogInParts, Share, Source, as_source, check_settings, on_cluster, stage
 from dprl.planning.iteration import Plan, policy_iteration
 from dprl.planning.luck import luck_of
-from dprl.planning.semi_mdp import SemiMDP, build_semi_mdp
+from dprl.planning.semi_mdp import DROPPED, SemiMDP, build_semi_mdp
 from dprl.planning.sites import SitePlan
 from dprl.policies.base import provenance_of
 from dprl.policies.table import TablePolicy
@@ -67,13 +67,13 @@ class DPRLDiscrete(Settings):
             declares that whether an episode was cut depends neither on its length nor on its
             outcome), "bootstrap", "terminal", or, with `plan=False`, "ipcw" (weights by the chance
             to be followed so far). Default None: as "terminal", with a CutWarning.
-        segments: How the plan reads Algorithm 2. "end" (the default): what follows the last
-            decision point counts, and ends in a state of value 0. "pooled": the same, with the
-            share that ends so of each action moved towards that of all actions of the state, as far
-            as the log does not tell them apart. "text" (the paper's Section 4): only between first
-            visits of states; what follows the last decision point is dropped.
+        segments: How the plan reads Algorithm 2. "end" (the default until 0.2.0): what follows the
+            last decision point counts, and ends in a state of value 0. "pooled" (the default): the
+            same, with the share that ends so of each action moved towards that of all actions of
+            the state, as far as the log does not tell them apart. "text" (the paper's Section 4):
+            only between first visits of states; what follows the last decision point is dropped.
             "printed" (the pseudocode of the appendix, for comparison only): as "text", and the
-            reward at the next decision point counts twice. The values of these three only rank
+            reward at the next decision point counts twice. The values of these two only rank
             actions; the values that the policy states are then mean returns.
 
     Raises:
@@ -95,7 +95,7 @@ class DPRLDiscrete(Settings):
     plan: bool = True
     visits: Visits = "first"
     cut: Cut | None = None
-    segments: SegmentRule = "end"
+    segments: SegmentRule = "pooled"
 
     def __post_init__(self) -> None:
         check_n_min(self.n_min)
@@ -248,7 +248,7 @@ class DPRLDiscrete(Settings):
         Returns:
             int32 (S,), the code of the chosen action, -1 for DEFER; and float64 (S, A), the planned
             values, NaN for pairs that may not be chosen. They are mean returns where the plan's
-            own are no values: without a plan, and where segments are not those of "end".
+            own are no values: without a plan, and where segments that reach END are dropped.
 
         Example:
             >>> import dprl
@@ -270,7 +270,7 @@ class DPRLDiscrete(Settings):
             pairs, semi, result = _plan(source, counted, pairs, progress, self.segments)
             choice[:], planned[:] = -1, np.nan
             choice[semi.points] = semi.action[result.rows]
-            planned[pairs] = result.q if self.segments == "end" else Q[pairs]
+            planned[pairs] = Q[pairs] if self.segments in DROPPED else result.q
         return choice, planned
 
 

@@ -16,16 +16,9 @@ each row is added up once, exactly (see `dprl._core.exact`). No hash table is ne
 the segments of the parts of a log can be merged in any order, and give the same semi-MDP to the
 last bit: `SegmentsOf` is the statistic of them (`dprl.logs.source`).
 
-**As Section 4 of the paper says it** (`segments="text"`: "only considering first visits"), segments
-begin and end at first visits of states, and those that reach no further decision point are left out
-of sums and counts. A pair without any has an empty row of value 0.
-
-**As the pseudocode of the appendix is printed** (`segments="printed"`, for comparison only): the
-same, but the set of decision points is replaced, episode by episode, by those of the episode, and
-the reward at t' belongs to the segment that ends there, too, so that it counts twice.
-
-**With endings pooled** (`segments="pooled"`, ours): as by default, but the share p(s,a) of segments
-that reach no further decision point is moved towards that of all allowed actions of s, p(s):
+**With endings pooled** (`segments="pooled"`, the default of `DPRLDiscrete`): the same, but the
+share p(s,a) of segments that reach no further decision point is moved towards that of all allowed
+actions of s, p(s):
 
     p̂(s,a) = (n p(s,a) + k p(s)) / (n + k),     k = Σ p(s)(1 - p(s)) / Σ ((p(s,a) - p(s))² - noise)
 
@@ -33,6 +26,14 @@ k, by moments over all rows, is small where shares within states differ by more 
 p(s)(1 - p(s))(1/n(s,a) - 1/n(s)). Rows whose share differs by more than two standard errors keep
 their own: they lead to the end, or away from it. What is earned on either way is the row's own mean
 (the state's where none of the row's segments ends).
+
+**As Section 4 of the paper says it** (`segments="text"`: "only considering first visits"), segments
+begin and end at first visits of states, and those that reach no further decision point are left out
+of sums and counts. A pair without any has an empty row of value 0.
+
+**As the pseudocode of the appendix is printed** (`segments="printed"`, for comparison only): the
+same, but the set of decision points is replaced, episode by episode, by those of the episode, and
+the reward at t' belongs to the segment that ends there, too, so that it counts twice.
 """
 
 from __future__ import annotations
@@ -53,15 +54,11 @@ from dprl.logs.log import Label, Log
 from dprl.logs.returns import powers
 from dprl.logs.source import Chunk, Share, Source
 
-RULES: dict[str, tuple[bool, bool, bool]] = {
-    "end": (False, False, False),
-    "onward": (False, True, False),
-    "text": (True, True, False),
-    "printed": (True, True, True),
-}
-"""Reading of Algorithm 2 → whether only first visits begin and end segments, whether those that
-reach no further decision point are dropped, and whether the reward where one ends is part of it.
-"onward" is no reading: "pooled" needs what *end* is without such segments."""
+ONWARD, ENDED = 0, 1  # segments that reach a decision point, and those that reach END
+FIRST_VISITS, TWICE, DROPPED = ("text", "printed"), ("printed",), ("text", "printed", "onward")
+"""Readings of Algorithm 2 in which only first visits begin and end segments, in which the reward
+where one ends is part of it, and in which those that reach END are dropped. "onward" is no reading:
+"pooled" needs what *end* is without such segments."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +109,6 @@ def _scatter(
     counted: Bools,
     first: Bools,
     only_first: bool,
-    drop: bool,
     twice: bool,
     gamma: float,
     point: Codes,
@@ -123,8 +119,7 @@ def _scatter(
 ) -> None:  # pragma: no cover - compiled
     """Write the end, the length and the reward of each segment into its row.
 
-    first (N,): first visits; with only_first no other row begins or ends a segment. drop: whether a
-        segment that reaches no decision point counts for nothing; it keeps its place, reward 0.
+    first (N,): first visits; with only_first no other row begins or ends a segment.
     twice: whether the reward at the decision point where a segment ends is part of it, too.
     point (S,): number of the decision point, or -1. row (S, A): number of an allowed pair; for any
         other pair, the number of allowed pairs.
@@ -150,8 +145,6 @@ def _scatter(
             p = p if here else np.int32(-1)
             whence[written], whither[written] = r, end if here else np.int32(-1)
             steps[written], gain[written] = at - t, total
-            if drop and whither[written] < 0:
-                gain[written] = 0.0
             written += (r != none) & counted[t]
             end = p if p >= 0 else end
             at = t if p >= 0 else at
@@ -169,27 +162,28 @@ def _scatter(
 def _add_rewards(
     begin: Ints,
     segments: Codes,
-    drop: bool,
+    ended: bool,
     bits: Ints,
     top: NDArray[np.int16],
     words: Ints,
 ) -> None:  # pragma: no cover - compiled
-    """Add up the rewards (given by their bits) of the segments of every row, exactly.
+    """Add up the rewards (given by their bits) of some segments of every row, exactly.
 
-    segments, drop: as in `_scatter`. words (rows, 1 + SUMS): the sums, all 0 before. top (rows,):
-    their windows, found here.
+    ended: whether those that reach END, or the others. words (rows, 1 + SUMS): the sums, all 0
+    before. top (rows,): their windows, found here.
     """
     for r in range(len(begin) - 1):
         highest: Any = np.int64(NOTHING)
         sums, none = np.int64(SUMS), np.int64(0)
         for i in range(begin[r], begin[r + 1]):
             high = top_of(bits[i])
-            highest = highest if highest > high else high
+            if (segments[i, 0] < 0) == ended and high > highest:
+                highest = high
         top[r] = highest
-        words[r, COUNT] = begin[r + 1] - begin[r]
         for i in range(begin[r], begin[r + 1]):
-            add_float(words, r, highest, sums, none, bits[i])
-            words[r, COUNT] -= drop and segments[i, 0] < 0
+            if (segments[i, 0] < 0) == ended:
+                add_float(words, r, highest, sums, none, bits[i])
+                words[r, COUNT] += 1
 
 
 @compiled
@@ -251,9 +245,9 @@ class Segments:
     """The segments of a log, or of a part of it, added up by row and by where they end.
 
     Attributes:
-        words: int64 (rows, 1 + SUMS), the number of segments of each row, and the digits of the
-            sum of their rewards.
-        top: int16 (rows,), where the window of these digits begins.
+        words: int64 (2, rows, 1 + SUMS), the number of segments of each row that reach a decision
+            point (ONWARD) and END (ENDED), and the digits of the sums of their rewards.
+        top: int16 (2, rows), where the windows of these digits begin.
         ends: int64 (entries,), row·P + p for every decision point p in which segments of a row end,
             ascending.
         total: int64 (entries,), the sum of their discounts, as `discounts` gives them.
@@ -268,19 +262,30 @@ class Segments:
         """The segments of two parts of a log together; the same bits in any order."""
         top, words = np.maximum(self.top, other.top), np.zeros_like(self.words)
         for part in (self, other):
-            _add_sums(words, top, part.words, part.top)
+            for side in (ONWARD, ENDED):
+                _add_sums(words[side], top[side], part.words[side], part.top[side])
         ends, place = np.unique(np.concatenate([self.ends, other.ends]), return_inverse=True)
         total = np.zeros(len(ends), np.int64)
         total[place[: len(self.ends)]] = self.total
         total[place[len(self.ends) :]] += other.total
         return Segments(words, top, ends, total)
 
-    def semi_mdp(self, states: tuple[Label, ...], allowed: Bools, bits: int) -> SemiMDP:
+    def semi_mdp(
+        self, states: tuple[Label, ...], allowed: Bools, bits: int, segments: SegmentRule | str
+    ) -> SemiMDP:
         """The semi-MDP of these segments, over the allowed pairs (S, A) they were counted for."""
+        if segments == "pooled":
+            end, onward = (self.semi_mdp(states, allowed, bits, s) for s in ("end", "onward"))
+            return pool_ends(end, onward)
         points, pairs = np.flatnonzero(allowed.any(axis=1)), np.flatnonzero(allowed)
-        n = self.words[:, COUNT].copy()
+        words, top = self.words[ONWARD], self.top[ONWARD]
+        if segments not in DROPPED:
+            words, top = np.zeros_like(words), self.top.max(axis=0)
+            for side in (ONWARD, ENDED):
+                _add_sums(words, top, self.words[side], self.top[side])
+        n = words[:, COUNT].copy()
         R = np.empty(len(pairs))
-        means_of_sums(self.words, self.top, R)
+        means_of_sums(words, top, R)
         R[n == 0] = 0.0
         row, column = np.divmod(self.ends, max(len(points), 1))
         share = np.ldexp(self.total.astype(np.float64), -bits) / n[row]
@@ -332,9 +337,8 @@ def count_segments(
         occurrences: The rows that were counted, from `dprl.evidence.counts.count`.
         allowed: bool (S, A), the pairs that may be chosen.
         fixed: Discounts as whole numbers, from `discounts`.
-        segments: Where segments begin and end, and which count: a key of `RULES`. Default "end".
+        segments: A reading of Algorithm 2: where segments begin and end. Default "end".
     """
-    only_first, drop, twice = RULES[segments]
     points, pairs = np.flatnonzero(allowed.any(axis=1)), np.flatnonzero(allowed)
     point, row = _numbered(points, allowed)
 
@@ -348,19 +352,20 @@ def count_segments(
     def scatter(first: int, last: int) -> None:
         _scatter(
             log.starts[first : last + 1], log.codes(), log.action, log.reward, occurrences.counted,
-            occurrences.first, only_first, drop, twice, gamma, point, row,
+            occurrences.first, segments in FIRST_VISITS, segments in TWICE, gamma, point, row,
             place_of[first, last].copy(), found, rewards,
         )  # fmt: skip
 
     in_parts(scatter, list(occurrences.ranges))
     ranges, bits = parts(begin, len(occurrences.ranges)), rewards.view(np.int64)
-    words, top = np.zeros((len(pairs), 1 + SUMS), np.int64), np.empty(len(pairs), np.int16)
-    in_parts(
-        lambda lo, hi: _add_rewards(
-            begin[lo : hi + 1], found, drop, bits, top[lo:hi], words[lo:hi]
-        ),
-        ranges,
-    )
+    words, top = np.zeros((2, len(pairs), 1 + SUMS), np.int64), np.empty((2, len(pairs)), np.int16)
+
+    def add(lo: int, hi: int) -> None:
+        for side in (ONWARD, ENDED):
+            into = top[side, lo:hi], words[side, lo:hi]
+            _add_rewards(begin[lo : hi + 1], found, side == ENDED, bits, *into)
+
+    in_parts(add, ranges)
     different = np.empty(len(pairs), np.int64)
     in_parts(
         lambda lo, hi: _count_ends(begin[lo : hi + 1], found, len(points), different[lo:hi]),
@@ -398,7 +403,7 @@ class SegmentsOf:
         allowed: bool (S, A), the pairs that may be chosen.
         fixed: Discounts as whole numbers, from `discounts`.
         moved: Other actions for its rows; None for those of the log. Default None.
-        segments: Where segments begin and end, and which count. Default "end".
+        segments: A reading of Algorithm 2: where segments begin and end. Default "end".
     """
 
     how: Counts
@@ -460,12 +465,8 @@ def build_semi_mdp(
     """
     how = counted.how
     fixed, bits = discounts(how.gamma, counted.longest, counted.evidence.n_pair[allowed])
-
-    def found(rule: str) -> SemiMDP:
-        of = SegmentsOf(how, allowed, fixed, moved, rule)
-        return source.reduce(of, progress).semi_mdp(source.facts.states, allowed, bits)
-
-    return pool_ends(found("end"), found("onward")) if segments == "pooled" else found(segments)
+    found = source.reduce(SegmentsOf(how, allowed, fixed, moved, segments), progress)
+    return found.semi_mdp(source.facts.states, allowed, bits, segments)
 
 
 def pool_ends(end: SemiMDP, onward: SemiMDP) -> SemiMDP:
@@ -531,7 +532,7 @@ def segments_of(
     begin = np.concatenate(([0], np.cumsum(n))).astype(np.int64)
     segments, rewards = np.empty((begin[-1], 2), np.int32), np.empty(begin[-1])
     _scatter(
-        log.starts, log.codes(), log.action, log.reward, counted, counted, False, False, False,
-        gamma, point, row, begin[:-1].copy(), segments, rewards,
+        log.starts, log.codes(), log.action, log.reward, counted, counted, False, False, gamma,
+        point, row, begin[:-1].copy(), segments, rewards,
     )  # fmt: skip
     return segments, rewards, begin

@@ -3,9 +3,10 @@
 Which states are decision points is known when all sites have been added up, so a plan needs a
 second count. Each site gets the merged evidence of round one, finds the decision points as a
 learner would (n_min, contrast), and counts the segments of the elevated semi-MDP
-(`dprl.planning.semi_mdp`) that begin in its rows: of each allowed pair the exact sum of rewards
-until the next decision point, and for each decision point s' where segments end how many do, and
-the sum of γ^k as whole numbers. Sums of all sites give R̃ and D of the pooled log.
+(`dprl.planning.semi_mdp`) that begin in its rows: of each allowed pair the exact sums of rewards
+until the next decision point and, apart, until the end of the episode, and for each decision point
+s' where segments end how many do, and the sum of γ^k as whole numbers. Sums of all sites give R̃ and
+D of the pooled log.
 
 **k.** Only pairs that the site gave away in round one have segments. Where fewer than k groups go
 from a pair to s', this end is not given away: these segments count as ending with the episode, and
@@ -21,6 +22,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import IO, Any, TypeVar, cast
 
 import numpy as np
@@ -48,6 +50,8 @@ from dprl.logs.censoring import treat_cut
 from dprl.logs.log import Log
 from dprl.logs.source import LogFacts, Share, Statistic
 from dprl.planning.semi_mdp import (
+    ENDED,
+    ONWARD,
     Segments,
     SegmentsOf,
     SemiMDP,
@@ -82,14 +86,20 @@ def hidden_ends(row: Ints, end: Ints, n_rows: int, k: int) -> Bools:
     return hidden
 
 
-def summed(schema: SiteSchema, code: Ints, begin: Ints, rewards: Floats, episodes: int) -> Evidence:
-    """The exact sums of rewards (n,), those of begin[i]:begin[i + 1] to the pair code[i]."""
+def summed(
+    schema: SiteSchema, code: Ints, begin: Ints, rewards: Floats, ended: Bools, episodes: int
+) -> Evidence:
+    """The exact sums of rewards (n,), those of begin[i]:begin[i + 1] to the pair code[i].
+
+    ended (n,): whether a segment reaches END; its sums are apart, in the place of LATER.
+    """
     sums = no_rewards(schema)
     A = len(schema.actions)
     words, top, bottom = sums.words.copy(), sums.top.copy(), sums.bottom.copy()
-    for i, pair in enumerate(code.tolist()):
-        values = rewards[begin[i] : begin[i + 1]]
-        at = (FIRST, pair // A, pair % A)
+    for side, (i, pair) in product((ONWARD, ENDED), enumerate(code.tolist())):
+        some = slice(begin[i], begin[i + 1])
+        values = rewards[some][ended[some] == (side == ENDED)]
+        at = (side, pair // A, pair % A)
         words[at][COUNT] = len(values)
         window = window_of(values, SUMS)._replace(sums=SUMS, squares=SQUARES)
         if window.top != NOTHING:
@@ -124,7 +134,7 @@ def check_plan(plan: SitePlan) -> None:
     S, A = plan.pairs.shape
     words = plan.rewards.words
     check_sums(words, plan.rewards.top, plan.rewards.bottom)
-    n = words[FIRST, ..., COUNT]
+    n = plan.n
     if (n > plan.evidence.evidence.n_pair[:, :-1]).any() or n[~plan.pairs].any():
         refuse_parts("segments of pairs that have none")
     ends = plan.ends
@@ -140,7 +150,9 @@ def check_plan(plan: SitePlan) -> None:
     if not ((count > 0) & (count < 1 << 31)).all():
         refuse_parts("an end without segments")
     np.add.at(most, pair, count)
-    if (most > n.ravel()).any() or not ((total >= 0) & (total <= count << plan.bits)).all():
+    if (most > words[ONWARD, ..., COUNT].ravel()).any() or not (
+        (total >= 0) & (total <= count << plan.bits)
+    ).all():
         refuse_parts("more ends than segments, or a discount above 1")
     if len(set(plan.parts)) < len(plan.parts) or not set(plan.parts) <= {
         site["part"] for site in plan.evidence.sites
@@ -170,7 +182,9 @@ class SitePlan:
         evidence: What all sites counted in round one.
         n_min: The least number of episodes that decision points were found with.
         contrast: Whether so many must have done otherwise, too.
-        rewards: Exact sums of the rewards of segments, by state and action of their first row.
+        rewards: Exact sums of the rewards of segments, by state and action of their first row:
+            those that reach a decision point, and those that reach the end of the episode. (Counts
+            of 0.2.0 have all in the first place, and so do plans with segments="end" alone.)
         ends: int64 (n, 4): s·A + a, the state where segments end, how many do, and the sum of γ^k
             in units of 2^-bits.
         parts: The marks of the sites that have counted, sorted.
@@ -216,6 +230,16 @@ class SitePlan:
     def bits(self) -> int:
         """How fine γ^k is counted: in units of 2^-bits."""
         return bits_of(self.evidence, self.pairs)
+
+    @property
+    def n(self) -> Ints:
+        """int64 (S, A): the segments of each pair."""
+        return np.asarray(self.rewards.words[..., COUNT].sum(axis=0))
+
+    @property
+    def divided(self) -> bool:
+        """Whether those that reach the end of the episode are apart; in old counts they are not."""
+        return int(self.rewards.words[ONWARD, ..., COUNT].sum()) == int(self.ends[:, 2].sum())
 
     @property
     def complete(self) -> bool:
@@ -337,9 +361,10 @@ class SitePlan:
         """
         self.evidence.check_settings({**settings, "plan": False})
         n_min = None if math.isinf(self.n_min) else self.n_min
-        if settings.get("segments", "end") != "end":
+        known = ("end", "pooled") if self.divided else ("end",)
+        if settings.get("segments", "end") not in known:
             raise ParameterError(
-                "sites count what follows the last decision point, too (segments = end); got "
+                f"the sites counted for segments = {' or '.join(known)}; got "
                 f"{settings['segments']}.",
                 f"{self!r}",
                 worded("Say {segments='end'}."),
@@ -402,10 +427,10 @@ class SitePlan:
         points, pairs = np.flatnonzero(self.pairs.any(axis=1)), np.flatnonzero(self.pairs)
         row = np.searchsorted(pairs, self.ends[:, 0])
         column = np.searchsorted(points, self.ends[:, 1])
-        words = self.rewards.words[FIRST][self.pairs][:, : 1 + SUMS]
+        words = self.rewards.words[:, self.pairs][..., : 1 + SUMS]
         return Segments(
             np.ascontiguousarray(words),
-            self.rewards.top[FIRST][self.pairs],
+            self.rewards.top[:, self.pairs],
             row * len(points) + column,
             self.ends[:, 3],
         )
@@ -463,9 +488,9 @@ class SitePlan:
         words, arrays = self.evidence.parts
         n_min = None if math.isinf(self.n_min) else int(self.n_min)
         sums = {
-            "plan_words": self.rewards.words[FIRST], "plan_ends": self.ends,
-            "plan_top": self.rewards.top[FIRST].astype(np.int32),
-            "plan_bottom": self.rewards.bottom[FIRST].astype(np.int32),
+            "plan_words": self.rewards.words, "plan_ends": self.ends,
+            "plan_top": self.rewards.top.astype(np.int32),
+            "plan_bottom": self.rewards.bottom.astype(np.int32),
         }  # fmt: skip
         plan = {"n_min": n_min, "contrast": self.contrast, "parts": list(self.parts),
                 "hidden": self.hidden}  # fmt: skip
@@ -541,12 +566,12 @@ class SitePlan:
             >>> print(dprl.site_plan(log, counted, n_min=20, k=1).explain().splitlines()[0])
             Second count, of 1 of 1 sites, between 2 decision points (n_min 20).
         """
-        rows = int((self.rewards.words[FIRST, ..., COUNT] > 0).sum())
+        rows = int((self.n > 0).sum())
         return "\n".join([
             f"Second count, of {len(self.parts):,} of {len(self.evidence.sites):,} sites, between "
             f"{int(self.pairs.any(axis=1).sum()):,} decision points (n_min {self.n_min:g}).",
             f"  rewards        {rows:,} pairs: how many groups, and the exact sum (and squares) of "
-            "their rewards from the pair to the next decision point",
+            "their rewards from the pair to the next decision point, and of those that met none",
             f"  ends           {len(self.ends):,} pairs and next decision points: how many groups "
             "went from one to the other, at least k of a site, and the sum of gamma^steps; "
             f"{self.hidden:,} more are not given away",
@@ -640,7 +665,7 @@ def site_plan(
                fixed[segments[:, 1]]]  # fmt: skip
     return SitePlan(
         evidence, n_min, contrast,
-        rewards=summed(schema, code, begin, rewards, settled.n_episodes),
+        rewards=summed(schema, code, begin, rewards, end < 0, settled.n_episodes),
         ends=add_ends(np.stack(columns, axis=1)[some].astype(np.int64)),
         parts=(mark,),
         hidden=len(np.unique(np.stack([row, segments[:, 0]], axis=1)[hidden], axis=0)),
@@ -657,14 +682,10 @@ def _of_file(name: str, words: Mapping[str, Any], arrays: Mapping[str, NDArray[A
     )
     plan = words.get("plan")
     empty = no_rewards(sites.schema)
-    shapes = {"plan_words": empty.words.shape[1:], "plan_top": empty.top.shape[1:],
-              "plan_bottom": empty.top.shape[1:]}  # fmt: skip
     if (
         not isinstance(plan, dict)
         or set(plan) != {"n_min", "contrast", "parts", "hidden"}
-        or any(n not in mine or mine[n].shape != shape for n, shape in shapes.items())
-        or "plan_ends" not in mine
-        or len(mine) != 4
+        or set(mine) != {"plan_words", "plan_top", "plan_bottom", "plan_ends"}
     ):
         raise ARCHIVE.broken(name, "its second count is not whole")
     parts = plan["parts"]
@@ -674,17 +695,17 @@ def _of_file(name: str, words: Mapping[str, Any], arrays: Mapping[str, NDArray[A
         check_flag("contrast", plan["contrast"])
         hidden = check_whole("hidden", plan["hidden"], 0, 1 << 53)
         n_min = math.inf if plan["n_min"] is None else check_n_min(plan["n_min"])
-        sums = []
-        for which, blank in (("words", 0), ("top", NOTHING), ("bottom", EMPTY)):
-            full = getattr(empty, which).copy()
-            full[FIRST] = mine[f"plan_{which}"]
-            if (full[FIRST] != mine[f"plan_{which}"]).any() or (full[LATER] != blank).any():
+        sums = {}
+        for which in ("words", "top", "bottom"):
+            sums[which], given = getattr(empty, which).copy(), mine[f"plan_{which}"]
+            place: Any = ... if given.ndim == sums[which].ndim else ONWARD  # of 0.2.0
+            if given.shape != sums[which][place].shape:
+                refuse_parts(f"{which!r} is {given.shape}")
+            sums[which][place] = given
+            if (sums[which][place] != given).any():
                 refuse_parts(f"{which!r} that cannot be")
-            sums.append(full)
-        rewards = replace(
-            empty, words=sums[0], top=sums[1], bottom=sums[2],
-            n_episodes=sites.evidence.n_episodes if len(parts) == len(sites.sites) else 0,
-        )  # fmt: skip
+        n_episodes = sites.evidence.n_episodes if len(parts) == len(sites.sites) else 0
+        rewards = replace(empty, **sums, n_episodes=n_episodes)
         return SitePlan(
             sites, n_min, plan["contrast"], rewards, mine["plan_ends"], tuple(parts), hidden
         )  # fmt: skip

@@ -49,11 +49,11 @@ def dprl(n_min: Sequence[int], contrast: Sequence[bool] = (True, False)) -> tupl
     return tuple({"learner": "DPRL", "n_min": n, "contrast": c} for c in contrast for n in n_min)
 
 
-POOLED: tuple[Setting, ...] = tuple(
-    {"learner": "DPRL", "n_min": n, "contrast": c, "segments": "pooled"}
+TO_THE_END: tuple[Setting, ...] = tuple(
+    {"learner": "DPRL", "n_min": n, "contrast": c, "segments": "end"}
     for c in (True, False) for n in (5, 20)
 )  # fmt: skip
-"""DPRL with the endings of a state pooled, beside the default reading of segments."""
+"""DPRL with segments that end in END as in the log, beside the default, which pools endings."""
 
 
 def rivals(
@@ -107,7 +107,7 @@ ICU_SEPSIS = contest(
 
 CARE, RANDOM = "care pathway", "random MDPs"
 ANYWHERE = (
-    *SURE, *dprl(GRID), *POOLED, *rivals((5, 20), (0.002,), (0.01, 0.1), GRID), *LAST,
+    *SURE, *dprl(GRID), *TO_THE_END, *rivals((5, 20), (0.002,), (0.01, 0.1), GRID), *LAST,
 )  # fmt: skip
 
 

@@ -35,13 +35,13 @@ from dprl_studies.paper.contest import (
     summarise,
 )
 from dprl_studies.paper.contests import GRID as N_MIN
-from dprl_studies.paper.contests import LAST, POOLED, dprl, rivals
+from dprl_studies.paper.contests import LAST, TO_THE_END, dprl, rivals
 
 GRIDS = {"rooms": rooms, "open": open_grid, "soft": soft}
 CONTESTANTS: tuple[Setting, ...] = (
     *SURE,
     *dprl(N_MIN),
-    *POOLED,
+    *TO_THE_END,
     *rivals(N_MIN, (0.002, 0.0002), (0.01, 0.05, 0.1), N_MIN),
     *LAST,
 )

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
+from dprl._core.checks import SegmentRule
 from dprl._core.disk import refuse_overwrite
 from dprl.apps.cli.console import command, head, in_options, progress, told, warned
 from dprl.apps.cli.learning import FitOptions, check_cluster, taken_by_fit
@@ -64,6 +65,7 @@ def fit_evidence(
     n_min: MaybeWhole = None,
     contrast: bool = True,
     plan: bool = True,
+    segments: SegmentRule = "pooled",
     out: Path = Path("policy.dprl"),
     json: Json = False,
 ) -> int:
@@ -78,6 +80,8 @@ def fit_evidence(
         n_min: Episodes an action needs before it may be suggested.
         contrast: Also require n-min episodes that did otherwise.
         plan: Plan over all decisions together; needs a second round of counting.
+        segments: How the plan reads Algorithm 2: "pooled" or "end" (all that second counts of 0.2.0
+            can give).
         out: Where to save the policy.
     """
     import dprl
@@ -94,8 +98,9 @@ def fit_evidence(
     counted = load_counts(file)
     schema = (counted.evidence if isinstance(counted, dprl.SitePlan) else counted).schema
     learner = dprl.DPRLDiscrete(
-        n_min=n_min, gamma=schema.gamma, contrast=contrast, plan=plan, cut=schema.cut
-    )
+        n_min=n_min, gamma=schema.gamma, contrast=contrast, plan=plan, cut=schema.cut,
+        segments=segments,
+    )  # fmt: skip
     with warned() as cautions:
         policy = learner.fit(counted)
         policy.save(out)

@@ -24,7 +24,7 @@ from dprl.certificate import gate
 from dprl.learners.confident import Confident
 from dprl.logs.log import Log
 from dprl.logs.reading.tables import Row, Rows
-from dprl_studies.harness import Experiment, Setting, by, table_of
+from dprl_studies.harness import Experiment, Setting, by, plain_page, table_of
 
 DELTA, BLOCK = 0.05, 20
 LOGS = {50: 400, 100: 400, 200: 400, 500: 400, 1_000: 200, 2_000: 100, 5_000: 100}
@@ -162,5 +162,5 @@ def figure(rows: Rows) -> Any:
 
 EXPERIMENT = Experiment(
     "power", "Who proves an improvement, from how many episodes on, and is it one?",
-    settings, run, summary, figure, brief,
+    settings, run, summary, figure, brief, plain_page(summary, brief),
 )  # fmt: skip

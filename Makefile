@@ -105,7 +105,7 @@ findings: $(STAMP)-bench
 	@test -d $(MADE)/tables || $(BIN)/dprl icu simulate --stays 600 --seed $(SEED) --out $(MADE)/tables
 	$(REPRODUCE) --logs 200 $(CONTESTS) bounds contrasts
 	$(REPRODUCE) hypotension wards --tables $(MADE)/tables
-	$(REPRODUCE) --logs 100 intervals coverage confident
+	$(REPRODUCE) --logs 100 intervals coverage confident power
 	@for from in $(MADE)/*/rows.parquet; do name=$$(basename $$(dirname $$from)); \
 	  for file in rows.parquet settings.json summary.csv page.md figure.png; do \
 	    from=$(MADE)/$$name/$$file; to=docs/findings/$$name-$(SEED)-$$file; \

@@ -5,6 +5,7 @@ from dprl.learners.baselines import CQL as CQL
 from dprl.learners.baselines import DUIPI as DUIPI
 from dprl.learners.baselines import HCPI as HCPI
 from dprl.learners.baselines import LCB as LCB
+from dprl.learners.baselines import MBIE as MBIE
 from dprl.learners.baselines import MOPO as MOPO
 from dprl.learners.baselines import PQI as PQI
 from dprl.learners.baselines import RL as RL

@@ -37,6 +37,7 @@ from dprl.baselines import (
     DUIPI,
     HCPI,
     LCB,
+    MBIE,
     MOPO,
     PQI,
     RL,
@@ -144,6 +145,9 @@ NOT_HERE = (
 LEARNERS: dict[str, Callable[..., Any]] = {
     "BC": lambda w: BC(), "Mode": lambda w: Mode(), "RL": lambda w: RL(gamma=w.gamma),
     "SPIBB": lambda w, n_min=10: SPIBB(gamma=w.gamma, n_min=n_min),
+    "SPIBB knowing b": lambda w: SPIBB(
+        gamma=w.gamma, n_min=10, behavior=getattr(w, "behavior", None)
+    ),
     "Soft-SPIBB": lambda w, epsilon=2.0: SoftSPIBB(gamma=w.gamma, epsilon=epsilon, delta=1.0),
     "Lower-Soft-SPIBB": lambda w, epsilon=1.0: SoftSPIBB(
         gamma=w.gamma, epsilon=epsilon, delta=1.0, limit="raised"
@@ -156,10 +160,12 @@ LEARNERS: dict[str, Callable[..., Any]] = {
     "MOPO": lambda w, lam=0.1: MOPO(gamma=w.gamma, lam=lam),
     "R-MIN": lambda w, n_min=3: RMin(gamma=w.gamma, n_min=n_min),
     "robust MDP": lambda w, c=0.1: RobustMDP(gamma=min(w.gamma, 0.999), c=c),
+    "MBIE": lambda w, c=0.1: MBIE(gamma=min(w.gamma, 0.999), c=c),
     "DUIPI": lambda w, xi=0.5: DUIPI(gamma=min(w.gamma, 0.999), xi=xi),
     "PQI": lambda w, b=0.002: PQI(gamma=w.gamma, b=b),
     "CQL": lambda w, alpha=0.1: CQL(gamma=min(w.gamma, 0.999), alpha=alpha),
     "HCPI": lambda w, delta=0.05: HCPI(gamma=w.gamma, delta=delta),
+    "HCPI knowing b": lambda w: HCPI(gamma=w.gamma, behavior=getattr(w, "behavior", None)),
     "DPRL": lambda w, n_min=20: DPRLDiscrete(gamma=w.gamma, n_min=n_min),
     "gate of DPRL": lambda w: Gated(DPRLDiscrete(gamma=w.gamma, n_min=20)),
     "gate of LCB": lambda w: Gated(LCB(gamma=w.gamma)),
@@ -168,13 +174,15 @@ LEARNERS: dict[str, Callable[..., Any]] = {
         gamma=w.gamma, promise=False, splits=0, check=False
     ),
 }  # fmt: skip
-"""Name → from a problem to the learner, in the setting of the rule; keyword arguments vary it."""
+"""Name → from a problem to the learner, in the setting of the rule; keyword arguments vary it.
+What falls back to b̂ is below practice half of the time; knowing b (where a world says it) not."""
 
 OTHERS: dict[str, tuple[Any, ...]] = {
     "SPIBB": (3, 5, 20, 50), "Soft-SPIBB": (0.1, 0.5, 1.0), "Lower-Soft-SPIBB": (0.1, 0.5, 2.0),
     "Adv-Soft-SPIBB": (0.1, 0.5, 1.0), "LCB": (0.02, 0.05, 0.2, 0.5), "RaMDP": (0.01, 0.2, 1.0),
     "MOPO": (0.02, 0.5), "R-MIN": (1, 5, 10, 20), "robust MDP": (0.02, 0.3, 1.0),
-    "DUIPI": (0.1, 1.0), "PQI": (0.0005, 0.01), "CQL": (0.01, 0.5), "DPRL": (5, 10, 50),
+    "MBIE": (0.02, 0.3, 1.0), "DUIPI": (0.1, 1.0), "PQI": (0.0005, 0.01), "CQL": (0.01, 0.5),
+    "DPRL": (5, 10, 50),
 }  # fmt: skip
 """Name → other values of its setting, for its best one in hindsight."""
 

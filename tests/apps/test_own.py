@@ -105,6 +105,8 @@ def test_what_is_broken_is_named(learner, broken, kept):
 def test_what_is_no_learner_is_refused_and_rules_can_be_left_out():
     with pytest.raises(dprl.ParameterError, match="int is no learner"):
         check_learner(3)
+    with pytest.raises(dprl.ParameterError, match="BC is a class"):
+        check_learner(BC)
     check_learner(Alphabet(), but=("labels",))
 
 
@@ -199,6 +201,13 @@ def test_promises_are_held_against_the_truth():
     assert replace(found, rows=lies).table()["broken"] == [1.0]
 
 
+class Three:
+    """Its fit returns a number."""
+
+    def fit(self, log):
+        return 3
+
+
 def test_what_cannot_compete_is_refused():
     with pytest.raises(dprl.ParameterError, match="'x' is no problem"):
         dprl.contest({"x": object()}, {"usual": BC()})
@@ -206,3 +215,12 @@ def test_what_cannot_compete_is_refused():
         dprl.contest({"arms": risky_arms()}, {"y": lambda world: 3})
     with pytest.raises(dprl.ParameterError, match="datasets must"):
         dprl.contest({"arms": risky_arms()}, {"usual": BC()}, datasets=0)
+    for worlds, learners, words in (
+        ([risky_arms()], {"usual": BC()}, "worlds must be named"),
+        ({"arms": risky_arms()}, {}, "learners must be named, and at least one; got {}"),
+        ({"arms": risky_arms()}, {"three": Three()}, "returned a int, which is no policy"),
+    ):
+        with pytest.raises(dprl.ParameterError, match=words):
+            dprl.contest(worlds, learners, sizes=20, datasets=1)
+    with pytest.raises(dprl.ParameterError, match="returned a int, which is no policy"):
+        dprl.Confident(gamma=1.0, members=[Three()]).fit(risky_arms().sample(20, seed=0))

@@ -26,7 +26,7 @@ from dprl._core.table import Table
 from dprl.evaluation import stats
 from dprl.logs.reading.tables import read_rows, write_rows
 from dprl_studies.harness import Experiment, reproduce
-from dprl_studies.paper import EXPERIMENTS, experiment, names
+from dprl_studies.paper import EXPERIMENTS, experiment, names, power
 from dprl_studies.paper.contest import (
     MOST,
     against_n,
@@ -407,3 +407,29 @@ def test_tasks_come_in_an_order_in_which_a_part_of_them_is_of_all_sizes():
     assert {t["first"] for t in part} == {0}
     problems = {t["number"] for t in experiment("random-mdps").settings(False, 33)}
     assert problems == {-1, *range(33_000, 33_020)}  # another seed has other problems
+
+
+def test_power_is_counted_from_true_values():
+    """Two logs: one where 0.1 of a possible 0.2 is gained, one where practice goes on, or a loss."""
+    rows = [
+        {"problem": "p", "n": 50, "dataset": i, "learner": name, "value": 0.5 + gain,
+         "practice": 0.5, "best": 0.7, "changed": 1.0, "failed": ""}
+        for name, gains in (("gate", (0.1, 0.0)), ("HCPI", (0.1, -0.02))) for i, gain in enumerate(gains)
+    ]  # fmt: skip
+    table = power.summary({key: np.array([row[key] for row in rows]) for key in rows[0]})
+    assert [(r["issued"], r["gain"], r["below"]) for r in table] == [
+        (0.5, pytest.approx(0.25), 0.0), (1.0, pytest.approx(0.2), 0.5),
+    ]  # fmt: skip
+    assert power.brief(table)["50"] == pytest.approx([0.25, 0.2])
+
+
+def test_power_has_the_gate_of_another_learner_and_practice_goes_on_where_hcpi_falls_back():
+    rows = power.run({"world": "risky arms", "n": 500, "seed": 1, "first": 0, "last": 2})
+    value = {(row["learner"], row["dataset"]): row["value"] for row in rows}
+    assert {name for name, _ in value} == set(power.LEARNERS)
+    usual = dprl.envs.risky_arms().value()
+    assert [value["HCPI, proved", i] for i in (0, 1)] == [usual, usual]
+    log = dprl.envs.risky_arms().sample(500, seed=dprl.apps.contest.log_seed(1, 500, 1))
+    rival = dprl.baselines.SPIBB(gamma=0.99, n_min=10)
+    gated = dprl.gate(rival, log, value_range=(0.0, 1.0))
+    assert dprl.envs.risky_arms().value(gated) == value["gate, proved", 1]

@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from dprl import envs
-from dprl.baselines import DUIPI, HCPI, MOPO, RL, RaMDP, RMin, RobustMDP
+from dprl.baselines import DUIPI, HCPI, MBIE, MOPO, RL, RaMDP, RMin, RobustMDP
 from dprl.errors import ParameterError
 from dprl.learners.baselines import SPIBB, SoftSPIBB, robust, soft_spibb, spibb
 from dprl.planning.finite_mdp import FiniteMDP
@@ -400,19 +400,25 @@ def worst(p, V, e):
     return answer.fun
 
 
+@pytest.mark.parametrize("learner", [RobustMDP, MBIE])
 @pytest.mark.parametrize(
     ("c", "seeds"),
     [(0.3, 1), *(pytest.param(c, 4, marks=pytest.mark.slow) for c in (0.0, 0.05, 1.0))],
 )
-def test_the_robust_plan_is_a_fixed_point_of_worst_distributions(c, seeds):
+def test_the_robust_plan_is_a_fixed_point_of_worst_distributions(learner, c, seeds):
     for seed in range(seeds):
         model = small_model(seed)
-        pi = RobustMDP(gamma=0.9, delta=0.2, c=c).plan(model)
+        pi = learner(gamma=0.9, delta=0.2, c=c).plan(model)
         P = np.column_stack((model.mdp.P.toarray(), 1 - model.mdp.P.sum(axis=1)))
-        e = c * np.sqrt(2 * (np.log(model.n.size / 0.2) + 3 * np.log(2)) / np.maximum(model.n, 1))
+        n, R, pairs = np.maximum(model.n, 1), model.mdp.R, model.n.size
+        e = c * np.sqrt(2 * (np.log(pairs / 0.2) + 3 * np.log(2)) / n)
+        if learner is MBIE:  # Strehl and Littman, Eq. 1 and 2, with δ/2 for rewards, (S + 1) ends
+            level = 0.2 / (2 * pairs)
+            R = R - c * np.ptp(R[model.seen]) * np.sqrt(np.log(2 / level) / (2 * n))
+            e = c * np.sqrt(2 * (np.log(2**4 - 2) - np.log(level)) / n)
         V = np.zeros(4)
         for _ in range(150):
-            q = model.mdp.R + 0.9 * np.array([
+            q = R + 0.9 * np.array([
                 [worst(P[s * model.n.shape[1] + a], V, min(e[s, a], 2)) if model.seen[s, a] else 0
                  for a in range(model.n.shape[1])] for s in range(3)
             ])  # fmt: skip
@@ -424,6 +430,19 @@ def test_the_robust_plan_is_a_fixed_point_of_worst_distributions(c, seeds):
         assert (gap <= 1e-3).all()
         if c == 0:
             assert np.array_equal(pi, RL(gamma=0.9).plan(model))
+
+
+def test_mbie_fears_rewards_that_were_seen_once_by_as_much_as_they_can_differ():
+    """One state whose actions end it: 1.1 seen 4 times against 1.0 seen 100 times, by hand."""
+    R, n = np.array([[1.0, 1.1]]), np.array([[100, 4]])
+    mdp = FiniteMDP("one", ("s",), ("a", "b"), sparse.csr_array((2, 1)), R, R, np.ones(1),
+                    n / n.sum(), 0.9)  # fmt: skip
+    # b is better by .1 as long as  c span (sqrt(x/8) - sqrt(x/200)) < .1,  x = ln(2·4/.05)
+    edge = 0.1 / (np.sqrt(np.log(160) / 8) - np.sqrt(np.log(160) / 200))
+    for span, best in ((0.99 * edge, 1), (1.01 * edge, 0)):
+        assert MBIE(gamma=0.9, span=span).plan(Model(mdp, n)).argmax() == best
+    with pytest.raises(ParameterError, match="span"):
+        MBIE(gamma=0.9, span=-1.0)
 
 
 def test_duipi_in_closed_form_and_as_planned_for_without_doubt():

@@ -306,6 +306,13 @@ def _scrambled(x: np.uint64) -> np.uint64:
 
 
 @compiled
+def mix_in(hashes: Hashes, at: Ints, column: Hashes) -> None:  # pragma: no cover - compiled
+    """Mix column (k,) into hashes[at], in place."""
+    for i in range(len(at)):
+        hashes[at[i]] = _scrambled(_scrambled(hashes[at[i]]) + column[i])
+
+
+@compiled
 def label_hashes(ends: Ints, data: Bytes, as_stored: bool, hashes: Hashes) -> None:
     """Write 64 bits per word of ASCII: whole numbers by value, other text by its letters.
 

@@ -8,6 +8,7 @@ the size and the number of the data set, and on nothing else, so learners are pa
 from __future__ import annotations
 
 import inspect
+import reprlib
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from dprl.errors import DprlError, ParameterError
 from dprl.evaluation import stats
 from dprl.logs.censoring import treat_cut
 from dprl.logs.log import Log
+from dprl.policies.protocol import check_learned
 
 Row = dict[str, Any]
 Metric = Callable[[Sequence[Row]], float]
@@ -226,7 +228,7 @@ def contest(
     worlds: Mapping[str, Problem | Callable[[], Problem]],
     learners: Mapping[str, Any],
     *,
-    sizes: Sequence[int] = (100,),
+    sizes: int | Sequence[int] = (100,),
     datasets: int | Sequence[int] = 20,
     seed: int = 0,
     metrics: Mapping[str, Metric] | None = None,
@@ -239,7 +241,7 @@ def contest(
             function that makes it.
         learners: Name → a learner, an object with `fit(log)`; or a function of the problem that
             makes one, for what depends on it: `lambda world: LCB(gamma=world.gamma)`.
-        sizes: Numbers of episodes in a log. Default 100.
+        sizes: Numbers of episodes in a log, one or several. Default 100.
         datasets: How many logs of each size, or the numbers of those that are wanted. Default 20.
         seed: Seed of the logs, a whole number from 0. Default 0.
         metrics: Name → a function from the rows of a learner to a number, shown beside the others.
@@ -252,7 +254,7 @@ def contest(
 
     Raises:
         ParameterError: A size or the number of data sets is no whole number above 0, or something
-            is no problem or no learner.
+            is no problem, no learner, or no policy.
 
     Example:
         >>> import dprl
@@ -262,8 +264,16 @@ def contest(
         True
     """
     seed = check_seed(seed)
+    sizes = [sizes] if isinstance(sizes, int) else sizes
     for n in sizes:
         check_whole("sizes", n, 1)
+    for what, named in (("worlds", worlds), ("learners", learners)):
+        if not isinstance(named, Mapping) or not named:
+            raise ParameterError(
+                f"{what} must be named, and at least one; got {reprlib.repr(named)}.",
+                do=f"Say {what}={{'a name': ...}}.",
+                argument=what,
+            )
     numbers = range(check_whole("datasets", datasets, 1)) if isinstance(datasets, int) else datasets
     rows: list[Row] = []
     total = max(len(worlds) * len(sizes) * len(numbers), 1)
@@ -329,6 +339,7 @@ def _competes(world: Problem, log: Log, learner: Any, practice: float) -> Row:
         return {"value": practice, "promised": None, "changed": 0.0, "seconds": spent,
                 "failed": f"{type(error).__name__}: {error}".partition("\n")[0]}  # fmt: skip
     spent = time.process_time() - began
+    check_learned(policy, type(learner).__name__)
     return {
         "value": float(world.value(policy)),
         "promised": _promised(policy),

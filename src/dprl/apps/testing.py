@@ -129,6 +129,8 @@ def check_learner(learner: Any, *, but: tuple[str, ...] = ()) -> None:
         >>> dprl.testing.check_learner(dprl.baselines.LCB(gamma=0.95))
     """
     name = type(learner).__name__
+    if isinstance(learner, type):
+        raise ParameterError(f"{learner.__name__} is a class.", do="Pass one that is made of it.")
     if not callable(getattr(learner, "fit", None)):
         raise ParameterError(f"{name} is no learner: it has no fit(log).")
     features = getattr(learner, "TAKES", "labels") == "features"

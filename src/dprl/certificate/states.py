@@ -103,7 +103,7 @@ from dprl.planning.markov import markov_check
 from dprl.policies.base import provenance_of
 from dprl.policies.familiar import called, check_familiar
 from dprl.policies.held_out import rows_together
-from dprl.policies.protocol import Avoid, Policy
+from dprl.policies.protocol import Avoid, Policy, check_learned
 from dprl.policies.table import TablePolicy
 
 # --- Tests from what sites counted that share no rows: in-sample, by first visits
@@ -598,15 +598,7 @@ class Proposer:
 
     def policy(self, log: Log) -> Policy:
         """The policy that it learns from a log, cut episodes treated."""
-        policy: Policy = self.given.fit(log)
-        if not hasattr(policy, "at") or not hasattr(policy, "space"):
-            raise ParameterError(
-                f"{self.name}.fit(log) returned a {type(policy).__name__}, which is no policy.",
-                do=worded(
-                    "Return a policy of dprl's: {dprl.StochasticPolicy} of probabilities, or "
-                    "{dprl.CallablePolicy}."
-                ),
-            )
+        policy: Policy = check_learned(self.given.fit(log), self.name, ("at", "space"))
         return policy
 
     def fit(self, log: Log) -> TablePolicy:

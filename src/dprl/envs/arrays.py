@@ -6,7 +6,8 @@ value of every policy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import reprlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ def from_arrays(
         (0.461, [0, 0])
     """
     rows, S, A = _pairs(P)
-    pay = np.asarray(R, np.float64)
+    pay = _numbers("R", R)
     if pay.shape == (S, A, S):
         pay = np.asarray((rows.multiply(pay.reshape(S * A, S))).sum(axis=1)).reshape(S, A)
     if start is None or np.ndim(start) == 0:
@@ -74,7 +75,7 @@ def from_arrays(
     }
     arrays: dict[str, Floats] = {}
     for what, (array, shape, words) in given.items():
-        arrays[what] = np.asarray(array, np.float64)
+        arrays[what] = _numbers(what, array)
         if arrays[what].shape != shape:
             raise ParameterError(
                 f"{what} must have shape {words or shape}; got {np.shape(array)}.",
@@ -84,6 +85,19 @@ def from_arrays(
     for what, labels, n in (("states", states, S), ("actions", actions, A)):
         if labels is not None and len(labels) != n:
             raise ParameterError(f"P is of {n:,} {what}; got {len(labels):,} labels of {what}.")
+        if labels is not None and (again := n - len(set(labels))):
+            first = next(x for i, x in enumerate(labels) if x in labels[:i])
+            raise ParameterError(f"{again:,} of {n:,} labels of {what} came before.", repr(first))
+    _refuse_chances("P", rows, lambda i: f"state {i // A}, action {i % A}", 0.0)
+    _refuse_chances("behavior", arrays["behavior"], lambda i: f"state {i}")
+    _refuse_chances("start", arrays["start"][None], lambda i: "all states")
+    if not (finite := np.isfinite(arrays["R"])).all():
+        s, a = np.argwhere(~finite)[0]
+        raise ParameterError(
+            f"{int((~finite).sum()):,} of {S * A:,} mean rewards are not finite.",
+            f"state {s}, action {a}",
+            "A reward is a number; for what is never done put 0.",
+        )
     return FiniteMDP(
         name=name,
         states=tuple(range(S)) if states is None else tuple(states),
@@ -98,6 +112,32 @@ def from_arrays(
     )
 
 
+def _numbers(what: str, given: Any) -> Floats:
+    """An array of numbers, or a ParameterError."""
+    try:
+        return np.asarray(given, np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError(
+            f"{what} must be an array of numbers; got {reprlib.repr(given)}.",
+            do="Every row has as many numbers as the others.",
+        ) from None
+
+
+def _refuse_chances(what: str, rows: Any, where: Callable[[int], str], least: float = 1.0) -> None:
+    """Refuse rows that are no distributions; they may lack mass where `least` is below 1."""
+    mass = np.asarray(rows.sum(axis=1)).ravel()
+    low = rows.min(axis=1).toarray().ravel() if sparse.issparse(rows) else rows.min(axis=1)
+    good = (low >= 0) & (mass <= 1 + 1e-12) & (mass >= least - 1e-12)
+    if not good.all():
+        i = int(np.argmin(good))
+        raise ParameterError(
+            f"{int((~good).sum()):,} of {len(good):,} rows of {what} are no probabilities.",
+            f"{where(i)}, which adds up to {mass[i]:.12g}; its smallest is {low[i]:.6g}",
+            "Each row adds up to 1 and has nothing below 0"
+            + ("." if least else "; what it lacks ends the episode."),
+        )
+
+
 def _pairs(P: Any) -> tuple[sparse.csr_array, int, int]:
     """P as CSR (S·A, S), and S and A."""
     if sparse.issparse(P):
@@ -109,7 +149,7 @@ def _pairs(P: Any) -> tuple[sparse.csr_array, int, int]:
             P = [m.toarray() if sparse.issparse(m) else m for m in P]  # one matrix per action
             alike = {m.shape for m in P}
             P = np.stack(P, axis=1) if len(alike) == 1 else np.zeros((len(P), *sorted(alike)[0]))
-        P = np.asarray(P, np.float64)
+        P = _numbers("P", P)
         shape = P.shape
         if P.ndim == 3 and shape[0] == shape[2] and P.size:
             return sparse.csr_array(P.reshape(-1, shape[2])), shape[0], shape[1]

@@ -369,10 +369,10 @@ class Confident(Settings):
         issued = withheld = None
         if not self.splits:
             issued = bounds.best_unjudged(found)
-        elif self.promising and not (enough and bounds.possible(found)):
+        elif self.promising and not (enough and bounds.hopeful(found)):
             withheld = bounds.best_unjudged(found, always=True)  # halves only take more off
         else:
-            judge(found, members, gathered.halves(self, progress))
+            judge(bounds.hopeful(found), members, gathered.halves(self, progress))
             issued = bounds.promised(found) if self.promising else bounds.judged_best(found)
             if self.promising and issued is None and found:
                 withheld = preferred(found, lambda one: one.score, 1)[0]
@@ -634,9 +634,10 @@ class _Bounds:
         quantile = float(stdtrit(one.gain.df, 1 - self.level))
         return one.paid - quantile * self.se(one) - self.off(one)
 
-    def possible(self, found: Sequence[Candidate]) -> bool:
-        """Whether any bound can be above 0 at all."""
-        return any(self.unpaid(one, self.level) > 0 for one in found)
+    def hopeful(self, found: Sequence[Candidate]) -> list[Candidate]:
+        """Those that may be issued at all, whatever the halves say: only these are judged."""
+        risk = self.level if self.learner.promising else min(EASIER * self.learner.risk, 0.5)
+        return [one for one in found if self.unpaid(one, risk) > 0]
 
     def best_unjudged(
         self, found: Sequence[Candidate], *, always: bool = False
@@ -649,7 +650,7 @@ class _Bounds:
 
     def promised(self, found: Sequence[Candidate]) -> Candidate | None:
         """The best judged of those whose bound is above 0."""
-        hopeful = [one for one in found if one.t and self.unpaid(one, self.level) > 0]
+        hopeful = [one for one in self.hopeful(found) if one.t]
         if self.learner.keep < 1:
             hopeful = [one for one in hopeful if (self.bound(one) or 0.0) > 0]
         order = preferred(hopeful, lambda one: one.score, self.learner.keep)
@@ -657,9 +658,7 @@ class _Bounds:
 
     def judged_best(self, found: Sequence[Candidate]) -> Candidate | None:
         """The best judged of those whose own lower end is above 0 at an easier level."""
-        risk = min(EASIER * self.learner.risk, 0.5)
-        may = [one for one in found if self.unpaid(one, risk) > 0]
-        order = preferred(may, lambda one: one.score, self.learner.keep)
+        order = preferred(self.hopeful(found), lambda one: one.score, self.learner.keep)
         return order[0] if order else None
 
     def facts(self, one: Candidate | None, enough: bool = True) -> dict[str, Any] | None:

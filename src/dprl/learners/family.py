@@ -72,6 +72,7 @@ from dprl.errors import DprlError, ParameterError, PlanError
 from dprl.learners.baselines import LCB
 from dprl.planning.advantages import DENSE, Advantages, Gain, gain
 from dprl.planning.sure_iteration import DOUBTS, PlanModel
+from dprl.policies.protocol import check_learned
 
 KAPPA = 3.0
 """With how many visits' worth of usual practice a suggestion is mixed where it is judged."""
@@ -173,7 +174,7 @@ def _learned(learner: Any, states: Sequence[Any], actions: Sequence[Any]) -> Any
             pi = learner.plan(model.mdp)
         else:
             assert model.rows is not None
-            policy = learner.fit(model.rows())
+            policy = check_learned(learner.fit(model.rows()), name_of(learner))
             place = {label: i for i, label in enumerate(actions)}
             missing = [label for label in policy.actions if label not in place]
             if missing:

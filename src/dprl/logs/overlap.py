@@ -607,6 +607,8 @@ def _plain_marks(label: Hashes, content: Hashes, digest: str) -> list[str]:
 
 def contents(log: Log, as_stored: bool = False) -> Hashes:
     """64 bits per episode: how it began, and how long it was; `as_stored`: labels by their kind."""
+    from dprl._core.letters import mix_in
+
     content = _scramble(log.lengths.astype(np.uint64))
     actions, states = _labels(log.actions, as_stored), _labels(log.states, as_stored)
     for t in range(STEPS):
@@ -618,7 +620,7 @@ def contents(log: Log, as_stored: bool = False) -> Hashes:
         elif log.features is not None:
             columns += [_feature(log, row, i, as_stored) for i in range(log.features.shape[1])]
         for column in columns:
-            content[long_enough] = _mixed(content[long_enough], column)
+            mix_in(content, long_enough, column)
     return content
 
 

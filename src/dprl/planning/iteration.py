@@ -312,8 +312,11 @@ def improve(mdp: FiniteMDP, pi: Floats, step: Callable[[Floats], Floats]) -> Flo
             better = gain > margin + 2 * away
         return best, better
 
+    def evaluated(pi: Floats) -> Floats:
+        return solve(compact(mdp.moves(pi)), (pi * mdp.R).sum(axis=1))
+
     advice = "Use a smaller gamma."
-    return iterate(pi, mdp.state_values, mdp.action_values, permitted, advice)[0]
+    return iterate(pi, evaluated, mdp.action_values, permitted, advice)[0]
 
 
 # -- what the rivals share -------------------------------------------------------------------------

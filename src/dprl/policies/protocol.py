@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from dprl._core.arrays import Bools, Codes, Floats, Ints, is_divided, unusual
 from dprl._core.words import either, say, worded
-from dprl.errors import PolicyError
+from dprl.errors import ParameterError, PolicyError
 from dprl.logs.called import NOBODY, Called
 from dprl.logs.log import DEFERRAL, Label, Log
 from dprl.logs.outcome import UNDECLARED, Outcome
@@ -43,6 +43,21 @@ if TYPE_CHECKING:
     from dprl.policies.explain import Explanation, Luck
     from dprl.policies.regions import Situation
     from dprl.policies.table import Approved
+
+
+def check_learned(
+    policy: Any, learner: str, needs: Sequence[str] = ("actions", "probabilities")
+) -> Any:
+    """What fit(log) of somebody's learner returned, if it is a policy, else a ParameterError."""
+    if not all(hasattr(policy, name) for name in needs):
+        raise ParameterError(
+            f"{learner}.fit(log) returned a {type(policy).__name__}, which is no policy.",
+            do=worded(
+                "Return a policy of dprl's: {dprl.StochasticPolicy} of probabilities, or "
+                "{dprl.CallablePolicy}."
+            ),
+        )
+    return policy
 
 
 # --- Decisions: what a policy answers at some states, and what it knows about each of them

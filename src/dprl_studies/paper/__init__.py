@@ -62,6 +62,7 @@ EXPERIMENTS = {
     "gridworld": Entry("gridworld", "Who finds the cells where an expert is careless."),
     "bounds": Entry("bounds", "Which of the published guarantees says anything at all."),
     "coverage": Entry("coverage", "How often certificates hold, and what they are worth."),
+    "power": Entry("power", "Who proves an improvement, and from how many episodes on."),
     "icu-sepsis": Entry(
         "contests", "Who beats an expert nearly as good as the data allow.", maker="ICU_SEPSIS",
     ),

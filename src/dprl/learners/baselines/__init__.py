@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dprl.learners.baselines.plain import Mode as Mode
     from dprl.learners.baselines.pqi import PQI as PQI
     from dprl.learners.baselines.robust import DUIPI as DUIPI
+    from dprl.learners.baselines.robust import MBIE as MBIE
     from dprl.learners.baselines.robust import RobustMDP as RobustMDP
     from dprl.learners.baselines.soft_spibb import SoftSPIBB as SoftSPIBB
     from dprl.learners.baselines.spibb import SPIBB as SPIBB

@@ -5,8 +5,13 @@ r"""Rivals that plan with what they do not know: the worst of all likely MDPs, o
     q(s,a) = R̂(s,a) + γ min { P·V : |P - P̂(s,a)|₁ <= e(s,a) }
     e(s,a) = c sqrt( 2 ( ln(S A / δ) + S ln 2 ) / n(s,a) ),  at most 2
 
-(Iyengar 2005, Nilim and El Ghaoui 2005, with Weissman's radius). MBIE (Strehl and Littman, JCSS
-2008) takes the best one of the same ball; turned to the careful side it is this.
+(Iyengar 2005, Nilim and El Ghaoui 2005, with Weissman's radius).
+
+**MBIE** (Strehl and Littman: *An Analysis of Model-Based Interval Estimation for MDPs*, JCSS 2008)
+plans with an end of such intervals, of rewards too; there the best one, to explore, here the worst:
+
+    R(s,a) = R̂(s,a) - c (r_max - r_min) sqrt( ln(2/δ') / (2 n) )
+    e(s,a) = c sqrt( 2 ( ln(2^(S+1) - 2) - ln δ' ) / n ),  at most 2,      δ' = δ / (2 S A)
 
 **DUIPI** (Schneegass, Hans, Udluft: *Uncertainty in Reinforcement Learning*, 2010) carries the
 variances of P̂ along the Bellman equation, as if errors were independent, and maximises Q - ξ σ(Q):
@@ -78,7 +83,7 @@ class RobustMDP(TabularBaseline):
     def _plan(self, model: Model) -> Floats:
         mdp = known_mdp(model, self.gamma)
         S, A = model.n.shape
-        nats = math.log(S * A / self.delta) + S * math.log(2)
+        penalty, nats = self._intervals(model)
         e = np.minimum(self.c * np.sqrt(2 * nats / np.maximum(model.n, 1)), 2.0).ravel()
         P, V = mdp.P, np.zeros(S)
         rows = np.repeat(np.arange(S * A), np.diff(P.indptr))
@@ -95,13 +100,58 @@ class RobustMDP(TabularBaseline):
             before = total - np.repeat(total[first], np.diff(np.append(first, len(pair))))
             taken = np.clip(e[pair] / 2 - before, 0.0, p)
             loss = np.bincount(pair, taken * (v - min(V.min(), 0.0)), S * A)
-            Q = mdp.action_values(V) - self.gamma * loss.reshape(S, A)
+            Q = mdp.action_values(V) - penalty - self.gamma * loss.reshape(S, A)
             new = np.where(model.visited, np.where(model.seen, Q, -np.inf).max(axis=1), 0.0)
             if np.abs(new - V).max() <= CLOSE * max(float(np.abs(new).max()), 1.0):
                 choice = lowest_best(Q, model.seen, max(margin(V), CLOSE))
                 return one_hot(choice, model.visited, A)
             V = new
         raise PlanError("robust values did not settle.", do="Use a smaller gamma.")
+
+    def _intervals(self, model: Model) -> tuple[Floats, float]:
+        """What is taken off rewards, (S, A); and -ln of the level behind the radius e."""
+        S, A = model.n.shape
+        return np.zeros((S, A)), math.log(S * A / self.delta) + S * math.log(2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MBIE(RobustMDP):
+    """Model-based interval estimation, turned to the careful side, for labelled states.
+
+    Attributes:
+        gamma: Discount in (0, 1].
+        delta: The δ of all intervals together, in (0, 1]. Default 0.05.
+        c: How many times their widths are taken, at least 0; with 0 it is `RL`. Default 1.
+        span: The largest possible reward less the smallest, at least 0. Default None: of the mean
+            rewards that were seen.
+        cut: What to do with cut episodes: "drop", "bootstrap" or "terminal". Default None: as
+            "terminal", with a CutWarning.
+
+    Raises:
+        ParameterError: If a setting is outside its range.
+
+    Example:
+        >>> from dprl.baselines import MBIE
+        >>> from dprl.envs import random_mdp
+        >>> problem = random_mdp(0)
+        >>> policy = MBIE(gamma=0.95, c=0.1).fit(problem.sample(100, seed=0))
+        >>> problem.value(policy) > problem.value()
+        True
+    """
+
+    span: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.span is not None:
+            check_number("span", self.span, "[0, infinity)")
+
+    def _intervals(self, model: Model) -> tuple[Floats, float]:
+        S, A = model.n.shape
+        level = math.log(2 * S * A / self.delta)
+        span = np.ptp(model.mdp.R[model.seen]) if self.span is None else self.span
+        penalty = self.c * span * np.sqrt((math.log(2) + level) / (2 * np.maximum(model.n, 1)))
+        return penalty, (S + 1) * math.log(2) + math.log1p(-(2.0**-S)) + level
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,7 +48,7 @@ from dprl.evidence.behavior import Behavior
 from dprl.logs.censoring import refuse_between
 from dprl.logs.design import all_chances
 from dprl.logs.encoding.encoder import filled
-from dprl.logs.log import Log, check_log
+from dprl.logs.log import Log, check_log, deal
 from dprl.policies.base import only
 
 if TYPE_CHECKING:
@@ -264,7 +264,8 @@ class Study(Result):
         f = self.facts
         of = f"{f['learned']:,} of {f['learned'] + f['judged']:,} {f['counted']}"
         if self.evaluation is None:
-            return f"{f['learner']} ({f['why']}) looked at {of} (γ = {f['gamma']:g})."
+            looked = f"{f['learner']} ({f['why']}) looked at {of} (γ = {f['gamma']:g})."
+            return f"{looked}{self._again()}"
         return (
             f"{f['learner']} ({f['why']}) learned from {of} (γ = {f['gamma']:g}); its claim may be "
             f"false with probability {f['level']:g}.{self._again()}"
@@ -275,6 +276,9 @@ class Study(Result):
         same, n = self.facts["same"], self.facts["divisions"]
         if n is None:
             return ""
+        if self.evaluation is None and same < n:
+            where = f"In {n - same} of {n} other divisions something is sure"
+            return f" {where}: more {self.facts['counted']} may settle it."
         if 2 * same < n:
             of_it = f"CHANGES with the division (same in {same} of {n})"
             if self.verdict == "agrees":
@@ -563,7 +567,7 @@ def study(
                     policy.save(kept)
         again: Again | None = None
         spread: Sequence[Sequence[float]] = ()
-        if acts and not by_all:
+        if not by_all and (acts or parts is None):
             tell("other divisions", 0.0)
             again = _told(folder, policy) or _again(policy, log, float(share), seed, arms is None)
             spread = () if again is None else again[2]
@@ -716,11 +720,11 @@ def _issued(
 
 KEEP = 0.9
 """Of the policies that bring this share of what the best one does, the one that changes least."""
-AGAIN, ALIKE = 10, 0.9
-"""Other divisions of a log with labels, and the share of decisions that makes policies alike."""
-FEW, MANY_STEPS, MANY_RULED = 4, 100_000, 5_000
-"""Other divisions of a longer log, and over features; the steps beyond which a log is long, and
-beyond which features are not divided anew."""
+AGAIN, FEW, FEWER, ALIKE = 10, 4, 2, 0.9
+"""Other divisions of a log with labels, of a longer one or over features, over features beyond
+`RULED` decisions; and the share of decisions that makes policies alike."""
+RULED, MANY_STEPS = 5_000, 100_000
+"""Beyond the second number of steps a log is long; over features it is then not divided anew."""
 Again: TypeAlias = tuple[int, int, Sequence[Sequence[float]]]
 
 
@@ -729,7 +733,8 @@ def _again(policy: Any, log: Log, share: float, seed: int, anew: bool) -> Again 
 
     Also what their policies bring, judged by those who did not learn them: difference, lower and
     upper end. The log is divided anew, and the same learner asked; what is compared are the
-    changes. Of a long log over features, and of a trial (whose arms hang on no division), only the
+    changes. The divisions take turns on a circle of groups, so that each group judges about equally
+    often. Of a long log over features, and of a trial (whose arms hang on no division), only the
     divisions inside of the part that learned are told.
     """
     from dprl.learners.confident import Confident
@@ -738,7 +743,7 @@ def _again(policy: Any, log: Log, share: float, seed: int, anew: bool) -> Again 
     own, inside = dict(policy.parameters), policy.provenance.get("rules")
     learners = {"Confident": Confident, "Rules": Rules}
     learner_of: Any = learners.get(own.pop("learner", ""))
-    if inside and (anew is False or log.n_steps > MANY_RULED):
+    if inside and (anew is False or log.n_steps > MANY_STEPS):
         told = [one["same"] for one in inside["divisions"] if one["seed"] != inside["division"]]
         return sum(same >= ALIKE for same in told), len(told), ()
     if learner_of is None:
@@ -753,10 +758,15 @@ def _again(policy: Any, log: Log, share: float, seed: int, anew: bool) -> Again 
         weight = np.bincount(row, minlength=len(states))
     here, first, same = policy.at(states), _named(policy, states), 0
     weight = weight * (here.changes if here.changes.any() else here.speaks)
-    n, spread = FEW if inside or log.n_steps > MANY_STEPS else AGAIN, []
+    n, spread = FEW if inside or log.n_steps > MANY_STEPS else AGAIN, list[list[float]]()
+    n = FEWER if inside and log.n_steps > RULED else n
     for other in range(1, n + 1):
-        part, rest = log.split(share, seed=seed + other)
+        side = deal(len(log.groups), share, seed, other / (n + 1))[log.group]
+        part, rest = (log.take(np.flatnonzero(at)) for at in (side, ~side))
         one = learner.fit(part)
+        if not here.speaks.any():
+            same += not one.decisions.speaks.any()
+            continue
         equal = _named(one, states) == first
         same += bool((equal * weight).sum() >= ALIKE * weight.sum())
         if one.decisions.speaks.any():

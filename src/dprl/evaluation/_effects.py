@@ -47,8 +47,9 @@ from dprl.policies.rules.policy import RulePolicy
 from dprl.policies.rules.rule import Rule
 from dprl.policies.table import TablePolicy
 
-FEWEST = 10
-"""Groups that took an arm, below which nothing is said of it."""
+FEWEST, SEVERAL = 10, 100
+"""Groups that took an arm, below which nothing is said of it, and the effective sample where there
+are several decisions: of what few long episodes with large weights bring most is not met at all."""
 FOLDS, TIMES = 5, 5
 """Folds of the regression, and how often they are made."""
 COLUMNS, LARGE = (60, 30), 200_000
@@ -331,7 +332,9 @@ def effects(
         )
     follows, weight = _followed(log, chances)
     counts = np.array([_groups(log, follows[:, a]) for a in range(log.n_actions)])
-    enough = counts >= FEWEST
+    squares = np.maximum((weight**2).sum(axis=0), np.finfo(float).tiny)
+    seen = np.minimum(weight.sum(axis=0) ** 2 / squares, counts)  # the effective sample
+    enough = (counts >= FEWEST) & ((seen >= SEVERAL) | (log.n_steps == log.n_episodes))
     G = returns(log, gamma)[log.starts[:-1]]
     score, spread = _scores(log, G, follows, weight, enough, seed)
     judged = [a for a in np.flatnonzero(enough).tolist() if a != reference]
@@ -344,8 +347,7 @@ def effects(
         for a in judged:
             mean, own = cluster_parts(score[:, a] - base, group, len(log.groups))
             alike = spread * (
-                1 / counts[a]
-                + (-1 / len(log.groups) if reference is None else 1 / counts[reference])
+                1 / seen[a] + (-1 / len(log.groups) if reference is None else 1 / seen[reference])
             )
             se = float((own**2).sum())
             means.append(mean)

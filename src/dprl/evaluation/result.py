@@ -290,7 +290,7 @@ class Evaluation(Result):
             else say("Weights alone make them too short where few rows carry much of the weight."),
             say("Without an interval: {names}.", names=", ".join(bare)) if bare else "",
             say(
-                "{lead} is the middle of {n} divisions of the log, each of which learned and "
+                "{lead} is the mean of {n} divisions of the log, each of which learned and "
                 "judged anew; its interval counts how far they are apart.",
                 lead=self.headline,
                 n=self.settings["divisions"],
@@ -300,11 +300,12 @@ class Evaluation(Result):
         )
 
     def amid(self, others: Sequence[Sequence[float]]) -> Evaluation:
-        """The same with the middle of several divisions as its headline.
+        """The same with the mean of several divisions as its headline.
 
         Each division of a log into those who learn and those who judge gives another estimate of
-        what such a policy brings: the median is told, and the median of the squares of what its
-        end and the division itself are off goes into the interval.
+        what such a policy brings: their mean is told, and the mean of the squares of what its end
+        and the division itself are off goes into the interval. A mean, as divisions that take turns
+        judge every group about equally often: what is luck of a division cancels in it.
 
         Args:
             others: Difference, lower and upper end of the other divisions.
@@ -325,10 +326,10 @@ class Evaluation(Result):
         all_of = np.array([[row[name] for name in names], *others], np.float64)
         if not others or not np.isfinite(all_of[0]).all():
             return self
-        middle = float(np.median(all_of[:, 0]))
+        middle = float(all_of[:, 0].mean())
         off = (all_of[:, 0] - middle) ** 2
         down, up = (
-            float(np.sqrt(np.median((all_of[:, 0] - all_of[:, k]) ** 2 + off))) for k in (1, 2)
+            float(np.sqrt(np.mean((all_of[:, 0] - all_of[:, k]) ** 2 + off))) for k in (1, 2)
         )
         shift = middle - row["difference"]
         wide = {"value_low": -down, "value_high": up}

@@ -38,8 +38,12 @@ if TYPE_CHECKING:
 # --- Which of some groups go to the first side of a split
 
 
-def deal(n: int, fraction: float, seed: int) -> NDArray[np.bool_]:
-    """bool (n,): which of n groups go to the first side, about `fraction` of them, at least one."""
+def deal(n: int, fraction: float, seed: int, turn: float = 0.0) -> NDArray[np.bool_]:
+    """bool (n,): which of n groups go to the first side, about `fraction` of them, at least one.
+
+    `turn`, in [0, 1), goes on so far on the circle of groups that the seed draws: over turns at
+    equal distances every group is about equally often on the other side.
+    """
     check_number("fraction", fraction, "(0, 1)")
     if n < 2:
         raise LogError(
@@ -48,7 +52,8 @@ def deal(n: int, fraction: float, seed: int) -> NDArray[np.bool_]:
         )
     chosen = np.zeros(n, bool)
     first = min(max(round(fraction * n), 1), n - 1)
-    chosen[np.random.default_rng(seed).permutation(n)[:first]] = True
+    order = np.roll(np.random.default_rng(seed).permutation(n), -round(turn * n))
+    chosen[order[:first]] = True
     return chosen
 
 

@@ -25,7 +25,7 @@ from dprl.policies.explain import Explanation, apart, explain_at
 from dprl.policies.protocol import Decisions, Terms
 from dprl.policies.regions import Situation, at_states, range_words, ranges_of, whole_numbers
 from dprl.policies.spaces import FeatureSpace, single_state
-from dprl.policies.table import Tabled, changes_of, in_a_line, texts_in
+from dprl.policies.table import Tabled, changes_of, first_line, in_a_line, texts_in
 
 if TYPE_CHECKING:
     from dprl.evidence.neighbors.engine import Engine
@@ -292,14 +292,17 @@ class CellPolicy(Tabled):
                 f"{name} = {row[own] if isinstance(row[own], str) else f'{row[own]:.4g}'}"
                 for name, own in names.items()
             ]
-            return f"cell {row['state']}: around {first_few(near, 4)}"
+            return f"cell {row['state']} (around {first_few(near, 4)})"
 
         steps = self.steps.tolist()
         return [{**r, "where": words(r), "steps": steps[r["state"]]} for r in self.changes()]
 
     def __str__(self) -> str:
         s = self.summary()
-        return "\n".join((in_a_line({**s, "cells": s["states"]}, "cell"), *self.conditions))
+        line = in_a_line({**s, "cells": s["states"]}, "cell")
+        return "\n".join(
+            (first_line(self, self.decisions, self._changed()), line, *self.conditions)
+        )
 
     def __repr__(self) -> str:
         s = self.summary()

@@ -14,6 +14,7 @@ from dprl.policies.protocol import Decisions, Estimates, Terms
 from dprl.policies.table import (
     Approved,
     TablePolicy,
+    changed_labels,
     first_line,
     in_a_line,
     limit_states,
@@ -348,4 +349,6 @@ class ConfidentPolicy(TablePolicy):
 
     def __str__(self) -> str:
         line = in_a_line(self.summary(), "state")
-        return joined("\n", (first_line(self), line, *self.stated))
+        return joined(
+            "\n", (first_line(self, self.decisions, changed_labels(self)), line, *self.stated)
+        )

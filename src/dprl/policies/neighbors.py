@@ -34,9 +34,11 @@ from dprl.policies.protocol import Decisions, Kind, Terms, pi_of, unit_of
 from dprl.policies.regions import Region, Situation, in_regions, read_layers
 from dprl.policies.spaces import FeatureSpace, single_state
 from dprl.policies.table import (
+    FIRST,
     Approved,
     changes_of,
     confirmations_of,
+    first_line,
     in_a_line,
     limit_regions,
     steps_of,
@@ -598,7 +600,7 @@ class NeighborPolicy(Stored):
         changed = int((self.training.kind == Kind.CHANGE).sum())
         return pages.snippet(
             "policy",
-            text=in_a_line(self.summary(), "point"),
+            text="\n".join(str(self).splitlines()[:2]),
             stated=self.stated,
             luck=self.luck if changed else None,
             steps=steps_of(self.summary()),
@@ -607,17 +609,23 @@ class NeighborPolicy(Stored):
             scattered=changed - sum(row["steps"] for row in changes),
         )
 
+    def _regions(self) -> list[Situation]:
+        return in_regions(self.training, self.space, self.space.features(self.z), self.z)
+
     def _changed(self) -> list[dict[str, Any]]:
         """The changes at training points by region, each with the numbers of a typical point."""
-        rows, x = [], self.space.features(self.z)
-        for one in in_regions(self.training, self.space, x, self.z):
+        rows = []
+        for one in self._regions():
             row = next(iter(change_rows(one.here, np.array([one.s]), "")))
             rows.append({**row, "where": one.words, "steps": len(one.made)})
         return rows
 
     def __str__(self) -> str:
         luck = (self.luck.words,) if self.luck and self.summary()["changes"] else ()
-        return "\n".join((in_a_line(self.summary(), "point"), *luck, *self.statements))
+        told = [place for one in self._regions()[:FIRST] for place in one.made.tolist()]
+        left = int(self.training.changes.sum()) - len(set(told))
+        first = first_line(self, self.training, self._changed(), left)
+        return "\n".join((first, in_a_line(self.summary(), "point"), *luck, *self.statements))
 
     def __repr__(self) -> str:
         return f"<NeighborPolicy: {len(self.z):,} points, {len(self.feature_names)} features>"

@@ -71,7 +71,7 @@ class Tabled(Stored, ABC):
     """
 
     knows_practice: ClassVar[bool] = True
-    HEAD: ClassVar[int] = 1  # lines at the top of what is printed: a verdict, and counts
+    HEAD: ClassVar[int] = 2  # lines at the top of what is printed: a verdict, and counts
     OPTIONAL: ClassVar[tuple[str, ...]] = ("avoid",)
     ARRAYS: ClassVar[Mapping[str, str]] = {
         **{name: f"{dtype} S" for name, dtype in STATES.items()},
@@ -459,21 +459,37 @@ FIRST = 3
 """Changes that the first line of a policy names."""
 
 
-def first_line(policy: TablePolicy) -> str:
-    """What a policy would change, in a line: the first thing that is printed of it."""
-    called, here = Called.learned(policy), policy.decisions
-    at = np.flatnonzero(here.changes)
-    if not len(at):
+def first_line(
+    policy: Any, here: Decisions, changed: Sequence[Mapping[str, Any]], left: int | None = None
+) -> str:
+    """What a policy would change, in a line: the first thing that is printed of it.
+
+    Args:
+        policy: The policy.
+        here: What it decides, at all states that it knows.
+        changed: Its changes: where, usual, suggested; the first few are told.
+        left: Changes that are not in these few. Default None: the others of `changed`.
+    """
+    called = Called.learned(policy)
+    if not here.changes.any():
         kind = "always the usual action, where it speaks" if here.speaks.any() else "it is silent"
         return f"No change of what is usual: {kind}."
     lines = []
-    for row in list(change_rows(here, at, ""))[:FIRST]:
-        where = printable(called.said(state_words(policy, row["state"])))
+    for row in changed[:FIRST]:
         usual = "" if row["usual"] == DIVIDED else f", not {printable(called.act(row['usual']))}"
         usual = "" if getattr(row["suggested"], "action", None) is not None else usual  # to avoid
+        where = printable(called.said(row["where"]))
         lines.append(f"{where}: {printable(called.act(row['suggested']))}{usual}")
-    more = [f"and {many(len(at) - FIRST, 'more change')}"] if len(at) > FIRST else []
-    return "; ".join([*lines, *more]) + "."
+    left = max(len(changed) - FIRST, 0) if left is None else left
+    if not lines:
+        return f"{many(left, 'change')} here and there, in no simple region."
+    return "; ".join([*lines, *([f"and {many(left, 'more change')}"] if left else [])]) + "."
+
+
+def changed_labels(policy: TablePolicy) -> list[dict[str, Any]]:
+    """The changes of a policy of labels, with the state in words."""
+    rows = change_rows(policy.decisions, np.flatnonzero(policy.decisions.changes), "")
+    return [{**row, "where": state_words(policy, row["state"])} for row in rows]
 
 
 class Approved(Protocol):
@@ -562,7 +578,6 @@ class TablePolicy(Tabled):
     """
 
     KIND: ClassVar[str] = "tabular"
-    HEAD: ClassVar[int] = 2
     changes_by: ClassVar[Literal["state", "cell", "region", "rule"]] = "state"
 
     @functools.cached_property
@@ -705,7 +720,9 @@ class TablePolicy(Tabled):
     def __str__(self) -> str:
         line = in_a_line(self.summary(), "state")
         luck = () if self.luck is None else (self.luck.words,)
-        return "\n".join((first_line(self), line, *luck, *self.conditions))
+        return "\n".join(
+            (first_line(self, self.decisions, changed_labels(self)), line, *luck, *self.conditions)
+        )
 
     def __repr__(self) -> str:
         return f"<Policy: {in_a_line(self.summary(), 'state')}>"

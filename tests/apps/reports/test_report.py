@@ -456,6 +456,7 @@ def test_notebooks_show_the_same_pieces(care, gated, held, walker):
         assert ("With probability at least" in text) == (policy is gated)
     cells = dprl.gate(LEARNER, ward(1_500, 0), **UNIT)
     assert "around x = " in cells._repr_html_()
+    assert re.match(r"cell \d+ \(around x = [^)]*\): \w+, not \w+", str(cells))  # the verdict
     judged = dprl.evaluate(gated, held, values=False, draws=50)
     text = judged._repr_html_()
     assert text.count("<svg") == 5  # the one to read, and all four that exist

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from dprl._core.disk import KINDS, check_target, locked
-from dprl._core.table import to_json_value
+from dprl._core.table import compact
 from dprl.errors import ParameterError, PolicyError
 
 # --- The audit: a record of answers that only grows, in a file of JSON lines
@@ -52,9 +52,9 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-def line_of(entry: dict[str, Any]) -> str:
-    """An entry as one line of JSON in ASCII."""
-    return json.dumps(to_json_value(entry), allow_nan=False, separators=(",", ":"))
+def timed(text: str, time: str) -> str:
+    """A line: the text of an entry, which is JSON, with the time before its members."""
+    return f'{{"time":"{time}",{text[1:]}'
 
 
 def check_ordinary(path: str | os.PathLike[str], what: str, do: str) -> None:
@@ -103,16 +103,16 @@ class Audit:
             ) from error
         self._last, self._size = b"", -1
         self._undone: list[str] = []
-        self._waiting: list[tuple[list[dict[str, Any]], asyncio.Future[None]]] = []
+        self._waiting: list[tuple[Sequence[str], asyncio.Future[None]]] = []
         self._busy: asyncio.Task[None] | None = None
 
-    async def store(self, entries: list[dict[str, Any]]) -> None:
+    async def store(self, texts: Sequence[str]) -> None:
         """Store entries; they are on disk when this returns, or an OSError says that they are not.
 
         Whoever stores at the same time shares one write.
         """
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((entries, done))
+        self._waiting.append((texts, done))
         if self._busy is None:
             self._busy = asyncio.create_task(self._drain())
         await done
@@ -121,7 +121,7 @@ class Audit:
         while self._waiting:
             batch, self._waiting = self._waiting, []
             try:
-                await asyncio.to_thread(self.append, [e for entries, _ in batch for e in entries])
+                await asyncio.to_thread(self.add, [text for texts, _ in batch for text in texts])
             except Exception as error:
                 for _, done in batch:
                     if not done.done():
@@ -132,8 +132,12 @@ class Audit:
                         done.set_result(None)
         self._busy = None
 
-    def append(self, entries: list[dict[str, Any]]) -> None:
+    def append(self, entries: Sequence[Mapping[str, Any]]) -> None:
         """Add entries to the file; an OSError where they are not stored."""
+        self.add([compact(entry) for entry in entries])
+
+    def add(self, texts: Sequence[str]) -> None:
+        """Add entries that are JSON already; an OSError where they are not stored."""
         with locked(self._handle):
             if self.moved:
                 self.failing = MOVED
@@ -143,17 +147,18 @@ class Audit:
                 self._last, whole = _tail(self._handle, size)
             else:
                 whole = True
-            entries = self._withdrawn() + entries
+            texts = [*self._withdrawn(), *texts]
             chain, lines = self._last, [] if whole else [b""]
-            for entry in entries:
-                text = line_of({"time": now(), **entry}).encode()[:-1]
+            time = now()
+            for entry in texts:
+                text = timed(entry, time).encode()[:-1]
                 chain = chained(chain, text)
                 lines.append(text + b',"chain":"' + chain + b'"}')
             try:
                 write_all(self._handle, b"\n".join(lines) + b"\n")
                 os.fsync(self._handle)
             except OSError as error:
-                self._take_back(size, entries)
+                self._take_back(size, texts)
                 self.failing = error.strerror or str(error)
                 raise
             self._last, self._size = chain, os.fstat(self._handle).st_size
@@ -186,15 +191,17 @@ class Audit:
                 room = min(room, float(max(0, most - os.fstat(self._handle).st_size)))
         return room
 
-    def _withdrawn(self) -> list[dict[str, Any]]:
-        return [{"event": "not given", "requests": self._undone}] if self._undone else []
+    def _withdrawn(self) -> list[str]:
+        undone = {"event": "not given", "requests": self._undone}
+        return [compact(undone)] if self._undone else []
 
-    def _take_back(self, size: int, entries: list[dict[str, Any]]) -> None:
+    def _take_back(self, size: int, texts: Sequence[str]) -> None:
         """Leave no half line behind, nor a line about an answer that is not given."""
         self._size = -1
         try:
             os.ftruncate(self._handle, size)
         except OSError:  # the file may only grow: say later what does not hold
+            entries = map(json.loads, texts)
             self._undone += [str(e["request"]) for e in entries if "request" in e]
 
     def close(self) -> None:
@@ -440,6 +447,8 @@ def _not_torn(text: bytes) -> str:
 
 ROOM = 10_000
 """Largest number of lines of the log that wait to be written."""
+AT_ONCE = 8
+"""Lines of the log in one write: a pipe takes 4,096 bytes without mixing those of processes."""
 LOG_HOW = "Name with --log a file in a folder that exists, or - for standard output."
 CARDS = ("card", "suggestion")
 ANSWERED = ("action", "avoid", "defer", "kind", "in_range")
@@ -451,7 +460,7 @@ def input_hash(state: Any, key: bytes = b"") -> str:
 
     Without a key it is a plain SHA-256, and who can guess the values can check the guess.
     """
-    text = json.dumps(to_json_value(state), sort_keys=True, separators=(",", ":")).encode()
+    text = compact(state, sort=True).encode()
     if key:
         return "hmac-sha256:" + hmac.new(key, text, hashlib.sha256).hexdigest()
     return "sha256:" + hashlib.sha256(text).hexdigest()
@@ -471,7 +480,9 @@ class Journal:
         self.lost = 0
         if target != "-":
             check_ordinary(target, "the log", LOG_HOW)
-        self._lines: queue.Queue[str | None] = queue.Queue(ROOM)
+        self._blocks: queue.SimpleQueue[list[str] | None] = queue.SimpleQueue()
+        self._room = ROOM
+        self._lock = threading.Lock()
         try:
             self._handle = (
                 os.dup(sys.stdout.fileno())
@@ -486,28 +497,40 @@ class Journal:
         self._thread = threading.Thread(target=self._write, name="dprl-log", daemon=True)
         self._thread.start()
 
-    def put(self, entry: dict[str, Any]) -> None:
+    def put(self, entry: Mapping[str, Any]) -> None:
         """Have a line written soon."""
-        try:
-            self._lines.put_nowait(line_of({"time": now(), **entry}))
-        except queue.Full:
-            self.lost += 1
+        self.add([compact(entry)])
+
+    def add(self, texts: Sequence[str]) -> None:
+        """Have entries written soon that are JSON already, as many as there is room for."""
+        with self._lock:
+            kept = texts[: self._room]
+            self._room -= len(kept)
+            self.lost += len(texts) - len(kept)
+        time = now()
+        if kept:
+            self._blocks.put([timed(text, time) for text in kept])
 
     def close(self) -> None:
         """Write what waits, for at most two seconds, and close the file."""
-        with contextlib.suppress(queue.Full):
-            self._lines.put_nowait(None)
+        self._blocks.put(None)
         self._thread.join(2.0)
         if not self._thread.is_alive():
             with contextlib.suppress(OSError):
                 os.close(self._handle)
 
     def _write(self) -> None:
-        while (line := self._lines.get()) is not None:
-            try:  # one write per line: lines of several processes do not mix
-                write_all(self._handle, line.encode() + b"\n")
-            except OSError:  # a full disk, or a reader that has gone
-                self.lost += 1
+        while (lines := self._blocks.get()) is not None:
+            lost = 0
+            for first in range(0, len(lines), AT_ONCE):
+                part = lines[first : first + AT_ONCE]
+                try:  # whole lines at once: those of several processes do not mix
+                    write_all(self._handle, "".join(f"{line}\n" for line in part).encode())
+                except OSError:  # a full disk, or a reader that has gone
+                    lost += len(part)
+            with self._lock:
+                self._room += len(lines)
+                self.lost += lost
 
 
 @dataclass(frozen=True)
@@ -528,11 +551,13 @@ class Records:
 
     async def put(self, entries: list[dict[str, Any]]) -> None:
         """Write entries to the audit, then to the log; an OSError where the audit has no room."""
+        if self.audit is None and self.journal is None:
+            return
+        texts = [compact(entry) for entry in entries]
         if self.audit is not None:
-            await self.audit.store(entries)
+            await self.audit.store(texts)
         if self.journal is not None:
-            for entry in entries:
-                self.journal.put(entry)
+            self.journal.add(texts)
 
     def of_answers(
         self,
@@ -540,21 +565,23 @@ class Records:
         states: Sequence[Any],
         answers: Sequence[Mapping[str, Any]],
         seconds: float,
+        first: int = 0,
     ) -> list[dict[str, Any]]:
         """One entry per answer; a reason is left out, because it may name a feature's value."""
         if self.audit is None and self.journal is None:
             return []
+        silent = {k: v for k, v in about.items() if k not in CARDS}
         return [
             {
                 "event": "answer",
-                **{k: v for k, v in about.items() if k not in CARDS or not answer["defer"]},
+                **(silent if answer["defer"] else about),
                 "state": place,
                 "input": input_hash(state, self.key),
                 **{k: answer[k] for k in ANSWERED if k in answer},
                 "seconds": round(seconds, 6),
                 **({"features": state} if self.states else {}),
             }
-            for place, (state, answer) in enumerate(zip(states, answers, strict=True))
+            for place, (state, answer) in enumerate(zip(states, answers, strict=True), first)
         ]
 
     def close(self) -> None:

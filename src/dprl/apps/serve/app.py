@@ -26,7 +26,7 @@ from starlette.routing import Route
 
 from dprl._core.table import compact
 from dprl.apps.serve.answers import StateError
-from dprl.apps.serve.audit import MOVED, Journal, Records
+from dprl.apps.serve.audit import Journal, Records
 from dprl.apps.serve.hooks import Hooks, cards_given, marked, read_feedback
 from dprl.apps.serve.lifecycle import Lifecycle
 from dprl.apps.serve.metrics import Metrics
@@ -361,13 +361,13 @@ class _Service:
     async def _check_answering(self) -> None:
         """Refuse while it starts, while the audit cannot be written, and while that has no room."""
         audit = self.records.audit
-        if audit is not None and self.metrics.ready and (audit.failing or audit.moved):
+        if audit is not None and self.metrics.ready and (audit.failing or audit.lost):
             if time.monotonic() >= self._probed:
                 self._probed = time.monotonic() + PROBED_EVERY
                 with contextlib.suppress(OSError):
                     await audit.store(['{"event":"check"}'])
-            if audit.moved:
-                error = DprlError(f"{MOVED}.", do="Put it back, or start again.")
+            if lost := audit.lost:
+                error = DprlError(f"{lost}.", do="Put it back, or start again.")
                 raise RefusedError(503, "audit", error)
             if audit.failing:
                 error = DprlError(

@@ -44,6 +44,11 @@ except ImportError:  # not on this system
 CHAIN = re.compile(rb',"chain":"([0-9a-f]{64})"\}$')
 TAIL = 1 << 16
 MOVED = "the audit was moved or removed while it was written to"
+CUT = "lines were cut off the audit, or changed, while it was written to"
+SEGMENT = 1 << 25
+"""Bytes after which an audit goes on in a new file; it also does with each new day, UTC."""
+CHECKED = 2 * SEGMENT
+"""Bytes at the end of an audit whose chain is checked when the service starts."""
 AUDIT_HOW = "Name with --audit a file in a folder that exists."
 
 
@@ -101,7 +106,8 @@ class Audit:
                 f"the audit cannot be kept in {str(path)!r}: {error.strerror}.",
                 do=AUDIT_HOW,
             ) from error
-        self._last, self._size = b"", -1
+        self._end = b"", -1  # the last chain, and the size, as this process left them
+        self._whole_until = 0  # no new file is tried before this size
         self._undone: list[str] = []
         self._waiting: list[tuple[Sequence[str], asyncio.Future[None]]] = []
         self._busy: asyncio.Task[None] | None = None
@@ -138,18 +144,30 @@ class Audit:
 
     def add(self, texts: Sequence[str]) -> None:
         """Add entries that are JSON already; an OSError where they are not stored."""
+        while not self._added(texts):
+            pass
+
+    def _added(self, texts: Sequence[str]) -> bool:
+        """Add entries; False where the audit goes on in another file, which is open now."""
         with locked(self._handle):
-            if self.moved:
-                self.failing = MOVED
-                raise OSError(errno.ENOENT, MOVED)
-            size = os.fstat(self._handle).st_size
-            if size != self._size:  # another process wrote
-                self._last, whole = _tail(self._handle, size)
-            else:
-                whole = True
+            if self._continued():
+                self._follow()
+                return False
+            self.failing = self.lost
+            if self.failing:
+                raise OSError(errno.ENOENT, self.failing)
+            size, time = os.fstat(self._handle).st_size, now()
+            chain, whole = self._end[0], True
+            if size != self._end[1]:  # another process wrote
+                chain, whole = _tail(self._handle, size)
+            if whole and self._is_full(size, time) and self._begin(chain, time):
+                self._follow()
+                return False
             texts = [*self._withdrawn(), *texts]
-            chain, lines = self._last, [] if whole else [b""]
-            time = now()
+            if size == 0 and (before := segments(self.path)):  # its beginning was moved away
+                chain = _last_chain(before[-1])
+                texts = [_first(chain, len(before) + 1), *texts]
+            lines = [] if whole else [b""]
             for entry in texts:
                 text = timed(entry, time).encode()[:-1]
                 chain = chained(chain, text)
@@ -161,19 +179,79 @@ class Audit:
                 self._take_back(size, texts)
                 self.failing = error.strerror or str(error)
                 raise
-            self._last, self._size = chain, os.fstat(self._handle).st_size
+            self._end = chain, os.fstat(self._handle).st_size
             self._undone, self.failing = [], ""
+        return True
 
     @property
-    def moved(self) -> bool:
-        """Whether the file was moved or removed: then nobody would find what is added to it."""
+    def lost(self) -> str:
+        """Why nobody would find what is added: the file was moved, removed or cut; '' if not."""
+        if not self._is(self.path, otherwise=True) and not self._continued():
+            return MOVED
+        chain, size = self._end
+        if size < 0 or not self._is(self.path, otherwise=True):
+            return ""
+        kept = os.pread(self._handle, len(chain), size - len(chain) - len(b'"}\n'))
+        return "" if kept == chain else CUT
+
+    # -- from one file to the next ---------------------------------------------------------------
+
+    def _is(self, path: Path, *, otherwise: bool = False) -> bool:
+        """Whether this is the file that is open; `otherwise` where nobody may look."""
         try:
-            there = os.stat(self.path)
+            return os.path.samestat(os.stat(path), os.fstat(self._handle))
         except FileNotFoundError:
-            return True
-        except OSError:  # the folder cannot be looked into now; writing says more
             return False
-        return not os.path.samestat(there, os.fstat(self._handle))
+        except OSError:  # the folder cannot be looked into now; writing says more
+            return otherwise
+
+    def _continued(self) -> bool:
+        """Whether another process began the next file: ours is one of those before it."""
+        if self._is(self.path, otherwise=True):
+            return False
+        return self.path.exists() and any(map(self._is, reversed(segments(self.path))))
+
+    def _is_full(self, size: int, time: str) -> bool:
+        """Whether the next line belongs into a new file."""
+        day = os.pread(self._handle, len(time), len(BEGINNING)).decode("ascii", "replace")[:10]
+        return size > self._whole_until and (size >= SEGMENT or "2" < day < time[:10])
+
+    def _begin(self, chain: bytes, time: str) -> bool:
+        """Begin the next file, which follows from this one; False where the system refuses.
+
+        The name never is without a file: this one gets a second name first.
+        """
+        before = segments(self.path)
+        if before and self._is(before[-1]):  # a crash came here between the two steps
+            name = before.pop()
+        else:
+            number = 1 + max((int(path.suffix[1:]) for path in before), default=0)
+            name = self.path.with_name(f"{self.path.name}.{number:06d}")
+        text = timed(_first(chain, int(name.suffix[1:]) + 1), time).encode()[:-1]
+        part = self.path.with_name(f"{self.path.name}.new")
+        try:
+            handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            try:
+                write_all(handle, text + b',"chain":"' + chained(chain, text) + b'"}\n')
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+            if not name.exists():
+                os.link(self.path, name)
+            part.replace(self.path)
+        except OSError:  # a full disk, or a file that may only grow: go on in this one for now
+            with contextlib.suppress(OSError):
+                part.unlink()
+            self._whole_until = os.fstat(self._handle).st_size + SEGMENT // 16
+            return False
+        return True
+
+    def _follow(self) -> None:
+        """Go on in the file that has the name now."""
+        handle = os.open(self.path, os.O_RDWR | os.O_APPEND)
+        self._end, self._whole_until = (b"", -1), 0
+        os.dup2(handle, self._handle, inheritable=False)
+        os.close(handle)
 
     def room(self) -> float:
         """How many bytes the file can still grow by: room on its disk, and what limits allow.
@@ -197,7 +275,7 @@ class Audit:
 
     def _take_back(self, size: int, texts: Sequence[str]) -> None:
         """Leave no half line behind, nor a line about an answer that is not given."""
-        self._size = -1
+        self._end = b"", -1
         try:
             os.ftruncate(self._handle, size)
         except OSError:  # the file may only grow: say later what does not hold
@@ -214,6 +292,27 @@ def size_of(handle: int) -> int:
     """The size of an audit, in bytes, while nobody is in the middle of a line."""
     with locked(handle, shared=True):
         return os.fstat(handle).st_size
+
+
+def segments(path: str | os.PathLike[str]) -> list[Path]:
+    """The files of an audit before the one that has its name, in their order."""
+    path = Path(path)
+    named = re.compile(re.escape(path.name) + r"\.[0-9]{6,}")
+    with contextlib.suppress(OSError):
+        found = [p for p in path.absolute().parent.iterdir() if named.fullmatch(p.name)]
+        return sorted(found, key=lambda p: int(p.suffix[1:]))
+    return []
+
+
+def _first(chain: bytes, number: int) -> str:
+    """The entry that a file begins with which goes on where another ended."""
+    return compact({"event": "segment", "number": number, "after": chain.decode()})
+
+
+def _last_chain(path: Path) -> bytes:
+    """The last chain of a file."""
+    with path.open("rb") as file:
+        return _tail(file.fileno(), os.fstat(file.fileno()).st_size)[0]
 
 
 def _tail(handle: int, size: int) -> tuple[bytes, bool]:
@@ -279,10 +378,12 @@ class AuditFacts:
         why: What is wrong with that line.
         first: Time of the first line; '' where there is none.
         last: Time of the last line whose chain fits.
-        chain: Chain of that line.
+        chain: Chain of that line; where there is none, what the first line follows from.
         events: Event → number of lines.
         policies: Digest of a policy → its answers; a policy that answered nothing is there, too.
         has: Whether a chain that was asked for is the chain of a line; None where none was.
+        files: Number of files.
+        place: The file of the broken line, and its number in it; '' where there is none.
     """
 
     lines: int = 0
@@ -297,6 +398,8 @@ class AuditFacts:
     events: Counter[str] = field(default_factory=Counter)
     policies: dict[str, Answered] = field(default_factory=dict)
     has: bool | None = None
+    files: int = 0
+    place: str = ""
 
     @property
     def answers(self) -> int:
@@ -329,14 +432,20 @@ class AuditFacts:
                 answered.first, answered.last = answered.first or time, time
 
 
-def read_audit(path: str | os.PathLike[str], chain: str = "") -> AuditFacts:
-    """Read an audit through, up to the first line whose chain does not fit.
+def read_audit(
+    path: str | os.PathLike[str], chain: str = "", most: int | None = None
+) -> AuditFacts:
+    """Read an audit through all its files, up to the first line whose chain does not fit.
+
+    Numbers of lines count through all files that are there; the first of them may go on where one
+    ended that was put elsewhere.
 
     The service may go on writing meanwhile: what it adds after the beginning is not read.
 
     Args:
         path: The file.
         chain: A chain that one of the lines must have. Default: none is asked for.
+        most: Bytes at the end of the last file that are read alone. Default None: everything.
 
     Returns:
         What the lines tell. Lines that were cut off the end do not show: what is left is a whole
@@ -346,10 +455,12 @@ def read_audit(path: str | os.PathLike[str], chain: str = "") -> AuditFacts:
         ParameterError: The file cannot be read, or is no ordinary file.
     """
     facts = AuditFacts(has=False if chain else None)
-    before = b""
-    with _opened(path) as file:
-        for number, line in enumerate(_lines(file), 1):
+    with contextlib.closing(_lines_of_files(path, most, facts)) as lines:
+        for number, (place, line) in enumerate(lines, 1):
             text = line.rstrip(b"\n")
+            facts.place = place
+            if number == 1 and not facts.chain:
+                facts.chain = _chain_before(text)
             match = CHAIN.search(text)
             facts.ends_torn = match is None
             if match is None:
@@ -361,23 +472,56 @@ def read_audit(path: str | os.PathLike[str], chain: str = "") -> AuditFacts:
                 facts.torn_at += [number] if facts.torn <= SHOWN else []
                 continue
             entry = _entry(text)
-            if match[1] != chained(before, text[: match.start()]) or entry is None:
+            if match[1] != chained(facts.chain.encode(), text[: match.start()]) or entry is None:
                 facts.broken, facts.why = number, "its chain does not fit"
                 break
-            before = match[1]
-            facts.lines, facts.chain = facts.lines + 1, before.decode()
+            facts.lines, facts.chain = facts.lines + 1, match[1].decode()
             facts.has = facts.has or (facts.chain == chain if chain else None)
             facts._note(entry)
+        else:
+            facts.place = ""
     return facts
 
 
-def check_audit(path: str | os.PathLike[str]) -> dict[str, int]:
+def _lines_of_files(
+    path: str | os.PathLike[str], most: int | None, facts: AuditFacts
+) -> Iterator[tuple[str, bytes]]:
+    """The lines of all files, each with its place; those that are there now."""
+    with _opened(path) as last:
+        for earlier in segments(path) if most is None else ():
+            with _opened(earlier) as file:
+                if os.path.samestat(os.fstat(file.fileno()), os.fstat(last.fileno())):
+                    break  # the last one has a second name by now
+                facts.files += 1
+                yield from _placed(earlier.name, file)
+        facts.files += 1
+        size = size_of(last.fileno())
+        if most is not None and size > most:
+            last.seek(size - most)
+            last.readline()
+            facts.chain = _tail(last.fileno(), last.tell())[0].decode()
+        yield from _placed(Path(path).name, last)
+
+
+def _placed(name: str, file: BinaryIO) -> Iterator[tuple[str, bytes]]:
+    for number, line in enumerate(_lines(file), 1):
+        yield f"{name}, line {number:,}", line
+
+
+def _chain_before(text: bytes) -> str:
+    """What the first line that is read follows from: nothing, or a file that is elsewhere."""
+    entry = _entry(text) or {}
+    return str(entry["after"]) if entry.get("event") == "segment" and "after" in entry else ""
+
+
+def check_audit(path: str | os.PathLike[str], most: int | None = None) -> dict[str, int]:
     """Read an audit through and see that no line was changed, or taken out before the last.
 
     Lines that were cut off the end do not show: what is left is a whole chain.
 
     Args:
         path: The file.
+        most: Bytes at the end of the last file that are read alone. Default None: everything.
 
     Returns:
         `lines`, the number of whole lines, and `torn`, the number of lines that a crash cut short.
@@ -386,11 +530,11 @@ def check_audit(path: str | os.PathLike[str]) -> dict[str, int]:
         ParameterError: The file cannot be read, or is no ordinary file.
         PolicyError: A line does not follow from the one before it.
     """
-    facts = read_audit(path)
+    facts = read_audit(path, most=most)
     if facts.broken is not None:
         raise PolicyError(
             f"{Path(path).name!r} was changed by other hands.",
-            f"line {facts.broken}: {facts.why}",
+            f"{facts.place}: {facts.why}",
             "Go back to a copy, or name another file with --audit.",
         )
     return {"lines": facts.lines, "torn": facts.torn}
@@ -410,7 +554,7 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
     """The lines that are there now; one that is just being written is waited for."""
-    left = size_of(file.fileno())
+    left = size_of(file.fileno()) - file.tell()
     while left > 0 and (line := file.readline(left)):
         left -= len(line)
         yield line

@@ -88,6 +88,24 @@ def to_json_value(value: Any) -> Any:
     return value
 
 
+_compact = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+_sorted = json.JSONEncoder(allow_nan=False, separators=(",", ":"), sort_keys=True).encode
+
+
+def compact(value: Any, *, sort: bool = False) -> str:
+    """A value as JSON on one line, in ASCII; what `to_json_value` changes is changed first.
+
+    Args:
+        value: The value; its keys are text.
+        sort: Whether members are in the order of their names. Default False.
+    """
+    encode = _sorted if sort else _compact
+    try:  # values of JSON alone, as nearly all are, need no look at each
+        return encode(value)
+    except (TypeError, ValueError):
+        return encode(to_json_value(value))
+
+
 CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code != 10}
 CONTROLS |= {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 CONTROLS |= {9: "\\t", 13: "\\r", 0x2028: "\\u2028", 0x2029: "\\u2029", 0x200E: "\\u200e"}

@@ -94,6 +94,7 @@ class Guard:
         enter: Looks for the token, given the path and the headers: True where it is there, or
             the name of whose it is; False where this path needs none (a body is then not read),
             else the refusal.
+        streams: Whether the application reads the body of such a request itself, part by part.
     """
 
     def __init__(
@@ -105,7 +106,9 @@ class Guard:
         refuse: Callable[[int, str, str], Response],
         origin: bool,
         enter: Callable[[str, Mapping[str, str]], Response | bool | str],
+        streams: Callable[[str, Mapping[str, str]], bool] = lambda *_: False,
     ) -> None:
+        self.streams = streams
         self.app, self.limit, self.refuse, self.origin = app, limit, refuse, origin
         self.enter = enter
         self.loopback = is_loopback(host)
@@ -140,6 +143,9 @@ class Guard:
         body: bytes | None = b""
         if not entered and coming:
             send = _adding_headers(send, {"Connection": "close"})
+        elif self.streams(scope["path"], headers):
+            await self.app(scope, receive, _adding_headers(send, {"Connection": "close"}))
+            return
         elif entered:
             try:
                 async with asyncio.timeout(SECONDS_A_BODY):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from dprl.evidence.decision_points import TOLERANCE
 from dprl.logs.called import NOBODY
 from dprl.logs.log import Label
 from dprl.logs.source import UNRELATED, WEIGHED, unseen_words
-from dprl.policies.protocol import Avoid, Decisions, Kind
+from dprl.policies.protocol import PAIRS, STATES, Avoid, Decisions, Kind
 
 
 class Doing(NamedTuple):
@@ -346,15 +347,21 @@ def _note_of_one(here: Decisions, s: int, seen: list[int]) -> str:
     return "\n".join(lines).replace("value_usual", "usual practice")
 
 
-def reason(here: Decisions, s: int) -> str:
-    """Why the policy answers as it does in its state number `s`, in one sentence."""
+NONE_YET: Final[Mapping[int, str]] = MappingProxyType({})
+
+
+def reason(here: Decisions, s: int, silent: Mapping[int, str] = NONE_YET) -> str:
+    """Why the policy answers as it does in its state number `s`, in one sentence.
+
+    `silent` is `silent_words(here)`, where many states are asked about.
+    """
     chosen, kind = int(here.choice[s]), Kind(here.kind[s]).word
     if here.reasons is not None:
         return str(here.reasons[s])
     if here.avoid[s] >= 0:
         return warned_words(here, s)
     if chosen < 0:
-        return silences(here)[int(why_silent(here, np.array([s]))[0])]
+        return silent.get(s) or silent_words(here, np.array([s]))[s]
     shown = here.terms.measured.shown
     in_credit = "" if here.terms.credit is None else f" in credit (λ = {here.terms.credit:g})"
     did = (
@@ -371,6 +378,26 @@ def reason(here: Decisions, s: int) -> str:
     share = here.m[s].max() / here.m[s].sum()
     usual = here.terms.called.act(usual_words(here, s))
     return f"{did}; usually done is {usual} ({100 * share:.0f} %)."
+
+
+def silent_words(here: Decisions, rows: Ints) -> dict[int, str]:
+    """Why the policy is silent in each of the states `rows`, where it is."""
+    words = silences(here)
+    codes = why_silent(here, rows).tolist()
+    return {s: words[code] for s, code in zip(rows.tolist(), codes, strict=True)}
+
+
+def alike(here: Decisions) -> Ints:
+    """int64 (k,): the number of the first state with the same answer and evidence throughout."""
+    sure = here.estimates
+    columns = [here.choice, here.avoid, *(getattr(here, name) for name in (*PAIRS, *STATES))]
+    columns += [] if sure is None else [sure.advantage, sure.se]
+    k = len(here)
+    rows = np.column_stack([np.reshape(c, (k, -1)) for c in columns]).astype(np.float64)
+    said = [None] * k if here.reasons is None else here.reasons.tolist()
+    first: dict[Any, int] = {}
+    keys = zip((row.tobytes() for row in rows), said, strict=True)
+    return np.array([first.setdefault(key, s) for s, key in enumerate(keys)], np.int64)
 
 
 def _named(here: Decisions, a: int) -> str:

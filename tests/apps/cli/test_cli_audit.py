@@ -11,7 +11,9 @@ import time
 import pytest
 
 from dprl._core.disk import locked
+from dprl.apps.serve import audit as recording
 from dprl.apps.serve.audit import Audit, check_audit
+from dprl.errors import PolicyError
 
 OLD, NEW = "a" * 64, "b" * 64
 
@@ -160,3 +162,103 @@ def test_a_line_that_is_being_written_is_waited_for(path):
     assert begun.wait(60)
     assert check_audit(path) == {"lines": 6, "torn": 0}
     writer.join()
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """An audit goes on in a new file after some 500 bytes."""
+    monkeypatch.setattr(recording, "SEGMENT", 500)
+
+
+def test_an_audit_goes_on_in_new_files_under_one_chain(run, tmp_path, small, monkeypatch):
+    """By size and by day, by several writers; each file says what it follows from."""
+    path = tmp_path / "audit.jsonl"
+    one, other = Audit(path), Audit(path)
+    for i in range(10):
+        (one, other)[i % 2].append([answer(str(i))])
+    files = [*recording.segments(path), path]
+    assert len(files) > 3
+    assert max(file.stat().st_size for file in files) < 1000
+    assert not path.with_name("audit.jsonl.new").exists()
+    code, out, err = run("audit", path, "--json")
+    facts = json.loads(out)
+    assert (code, err, facts["answers"], facts["files"]) == (0, "", 10, len(files))
+    assert facts["events"] == {"answer": 10, "segment": len(files) - 1}
+    assert facts["chain"] == entries(path)[-1]["chain"]
+    # A later file alone holds too; what follows a file that is gone, or was changed, does not.
+    monkeypatch.setattr(recording, "SEGMENT", 1 << 20)
+    before = len(recording.segments(path))
+    monkeypatch.setattr(recording, "now", lambda: "2999-01-01T00:00:00.000000+00:00")
+    other.append([answer("tomorrow")])
+    one.append([answer("tomorrow, too")])
+    assert len(recording.segments(path)) == before + 1
+    assert check_audit(path)["lines"] == 12 + before + 1
+    files[0].rename(tmp_path / "elsewhere")
+    assert run("audit", path)[0] == 0
+    gone = files[2].read_bytes()
+    files[2].unlink()
+    code, _, err = run("audit", path)
+    assert (code, f"first: {files[3].name}, line 1: " in err) == (1, True)
+    files[2].write_bytes(gone.replace(b"drug", b"none", 1))
+    code, _, err = run("audit", path)
+    assert (code, f"first: {files[2].name}, line 2: " in err) == (1, True)
+
+
+def test_only_the_end_is_checked_when_a_service_starts(path):
+    rows = path.read_bytes().splitlines(keepends=True)
+    whole = path.stat().st_size
+    path.write_bytes(b"".join([rows[0].replace(b"policy", b"polizy", 1), *rows[1:]]))
+    assert check_audit(path, len(rows[-1]) + len(rows[-2]) + 5) == {"lines": 2, "torn": 0}
+    with pytest.raises(PolicyError, match="changed by other hands"):
+        check_audit(path, whole)
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_lines_cut_off_while_it_is_written_to_show_at_once(path, left):
+    audit = Audit(path)
+    audit.append([answer("5")])
+    assert audit.lost == ""
+    whole = path.read_bytes()
+    with path.open("r+b") as file:
+        file.truncate(len(b"".join(whole.splitlines(keepends=True)[:left])))
+    assert audit.lost == recording.CUT
+    with pytest.raises(OSError, match="cut off"):
+        audit.append([answer("6")])
+    with path.open("r+b") as file:  # as long as before, but not the same
+        file.write(b" " * len(whole))
+    assert audit.lost == recording.CUT
+    path.write_bytes(whole)
+    audit.append([answer("6")])
+    assert check_audit(path)["lines"] == 8
+
+
+def test_a_crash_between_two_files_and_a_disk_without_room_lose_nothing(tmp_path, small):
+    path = tmp_path / "audit.jsonl"
+    audit = Audit(path)
+    audit.append([answer(str(i)) for i in range(4)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recording.Path, "replace", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):  # the file has its second name by now
+            audit.append([answer("4")])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recording.os, "fsync", _no_room_for(path))
+        other = Audit(path)
+        other.append([answer("4")])  # it goes on where it is
+    assert len(recording.segments(path)) == 1
+    other.append([answer("5")])
+    assert len(recording.segments(path)) == 1
+    assert check_audit(path) == {"lines": 7, "torn": 0}
+    path.unlink()  # what was stopped, and its last file put elsewhere, goes on from the others
+    Audit(path).append([answer("6")])
+    assert check_audit(path) == {"lines": 7, "torn": 0}
+
+
+def _no_room_for(path):
+    sync = os.fsync
+
+    def synced(handle):
+        if not os.path.samestat(os.fstat(handle), os.stat(path)):
+            raise OSError(28, "No space left on device")
+        sync(handle)
+
+    return synced

@@ -364,3 +364,36 @@ def test_what_is_no_ordinary_file_is_refused(tmp_path, opened, kind):
     with pytest.raises(dprl.ParameterError, match="must be an ordinary file") as refused:
         opened(given)
     assert len(str(refused.value).splitlines()) == 3
+
+
+NDJSON = {"Content-Type": "application/x-ndjson"}
+
+
+def test_lines_are_answered_line_by_line_as_they_would_be_together(monkeypatch, tmp_path):
+    """In blocks, whatever parts the body comes in; the audit numbers states through the stream."""
+    monkeypatch.setattr("dprl.apps.serve.app.MOST", 5)
+    states = ["s", "t", "nowhere", "t", "s"] * 4
+    body = "".join(f"{json.dumps(state)}\n" for state in states).encode()
+    records = Records(None, Audit(tmp_path / "audit"))
+    with client_of(records=records) as client:
+        ready(client)
+        whole = client.post("/act", json={"states": states[:5]}).json()["answers"] * 4
+        for size in (1, 7, len(body)):
+            parts = (body[i : i + size] for i in range(0, len(body), size))
+            streamed = client.post("/act", content=parts, headers=NDJSON)
+            *answers, last = map(json.loads, streamed.text.splitlines())
+            assert (answers, last) == (whole, {"policy": POLICY.digest(), "answers": 20})
+        assert client.post("/act", content=body[:-1], headers=NDJSON).text == streamed.text
+        # What is wrong in the first block is refused; later it ends the stream, and says where.
+        odd = client.post("/act", content=b'"s"\n{\n', headers=NDJSON)
+        assert (odd.status_code, odd.json()["error"]["what"][:6]) == (400, "line 2")
+        late = client.post("/act", content=b'"s"\n' * 7 + b"3\n", headers=NDJSON)
+        *answers, last = map(json.loads, late.text.splitlines())
+        assert (late.status_code, len(answers), last["error"]["where"]) == (200, 5, "states[7]")
+        long = client.post("/act", content=b'"' + b"x" * (1 << 20) + b'"', headers=NDJSON)
+        assert long.status_code == 413
+        assert client.post("/explain", content=b'"s"', headers=NDJSON).status_code == 415
+        packed = client.post("/act", content=body, headers={**NDJSON, "Content-Encoding": "gzip"})
+        assert packed.status_code == 415
+    places = [e["state"] for e in lines(tmp_path / "audit") if e["event"] == "answer"]
+    assert places[5:25] == list(range(20))

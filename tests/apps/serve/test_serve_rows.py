@@ -421,3 +421,23 @@ def test_dprl_act_names_states_by_their_dates(run, tmp_path):
     first, second = json.loads(out)["rows_out"]
     assert first["state"]["admitted"] == "2024-06-01"
     assert (first["suggested"], second["state"]["admitted"]) == ("fluids", None)
+
+
+def test_answers_to_many_are_those_to_each():
+    """Columns are looked at whole and answers made once; both as state by state."""
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=(400, 2)).round(1)
+    log = dprl.from_arrays(
+        episode=range(400), state=x, action=rng.choice(["a", "b"], 400), reward=x[:, 0],
+        feature_names=["p", "q"],
+    )  # fmt: skip
+    policy = dprl.DPRLContinuous(n_min=10, radius=0.5, gamma=1.0).fit(log)
+    answers = Answers(policy)
+    states = [{"p": float(p), "q": float(q)} for p, q in rng.normal(size=(300, 2)).round(1) * 1.5]
+    together = answers.act(states)
+    assert together == [answers.act([state])[0] for state in states]
+    assert {a["kind"] for a in together} >= {"defer", "change"}
+    assert len({a["reason"] for a in together}) > 50
+    for wrong in ({"p": True, "q": 1.0}, {"p": 1.0}, {"p": 1.0, "q": float("inf")}, ["p", "q"]):
+        with pytest.raises(StateError, match=r"states\[300\]"):
+            answers.act([*states, wrong])

@@ -39,7 +39,7 @@ def audit(
 
     The exit code is 1 where a line was changed, put in, or taken out before the last. A line that a
     crash cut short is no change. Lines cut off the end show only with --chain. The service may go
-    on writing meanwhile.
+    on writing meanwhile. Files that the audit went on from (FILE.000001, …) are read first.
 
     Example: `dprl audit /var/lib/dprl/audit.jsonl`
 
@@ -88,7 +88,7 @@ def _error(file: str, facts: AuditFacts, chain: str) -> PolicyError:
     if facts.broken is not None:
         return PolicyError(
             f"the chain of {file!r} is broken: a line was changed, put in or taken out.",
-            f"line {facts.broken:,}: {facts.why}",
+            f"{facts.place if facts.files > 1 else f'line {facts.broken:,}'}: {facts.why}",
             f"The {facts.lines:,} lines before it hold. Compare the file with a copy.",
         )
     return PolicyError(
@@ -216,7 +216,7 @@ def serve(
     from dprl.policies.loading import deferring
 
     check_packages("prometheus_client")
-    from dprl.apps.serve.audit import check_audit
+    from dprl.apps.serve.audit import CHECKED, check_audit
     from dprl.apps.serve.lifecycle import Settings, run_service
     from dprl.apps.serve.served import require_approved as check_approved
     from dprl.apps.serve.served import review_of
@@ -260,7 +260,7 @@ def serve(
             check_approved(fitted, require_approved)
         if audit and Path(audit).exists():
             tell("checking the audit", 0.5)
-            check_audit(audit)
+            check_audit(audit, CHECKED)
     given = os.environ.get(TOKEN, "").strip()
     secret = (given or new_token()) if token and not tokens else None
     if secret is not None:

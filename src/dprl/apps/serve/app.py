@@ -13,7 +13,7 @@ import contextlib
 import re
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -24,12 +24,25 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from dprl._core.table import compact
 from dprl.apps.serve.answers import StateError
-from dprl.apps.serve.audit import MOVED, Journal, Records, line_of
+from dprl.apps.serve.audit import Journal, Records
 from dprl.apps.serve.hooks import Hooks, cards_given, marked, read_feedback
 from dprl.apps.serve.lifecycle import Lifecycle
 from dprl.apps.serve.metrics import Metrics
-from dprl.apps.serve.replies import Json, RefusedError, error_reply, members, odd, read_body
+from dprl.apps.serve.replies import (
+    LINES,
+    Json,
+    RefusedError,
+    Streamed,
+    error_reply,
+    lines_of,
+    media_of,
+    members,
+    odd,
+    read_away,
+    read_body,
+)
 from dprl.apps.serve.served import MOST, Kept, Served
 from dprl.apps.serve.tokens import Tokens
 from dprl.apps.web import CALLER, Guard
@@ -188,6 +201,7 @@ def serve_app(
             Middleware(
                 Guard, host=host, names=names, limit=limit, refuse=refuse, origin=False,
                 enter=service.enter,
+                streams=lambda path, head: path == "/act" and media_of(head) == LINES,
             ),
         ],
         exception_handlers={RefusedError: wrong, HTTPException: wrong, 500: wrong},
@@ -212,11 +226,35 @@ class _Service:
 
     async def act(self, request: Request) -> Response:
         served = self._begun()
+        if media_of(request.headers) == LINES:
+            parts = self._by_lines(request, served)
+            try:  # a refusal of the first states is a refusal of the request
+                return Streamed(await anext(parts), parts)
+            except RefusedError:
+                await read_away(request)
+                raise
         states = members(await read_body(request), "states")
         if not isinstance(states, list) or not 1 <= len(states) <= MOST:
             raise odd(f"'states' must be an array of 1 to {MOST:,} states.", "states")
         answers = await self._answers(request, served, states, len(states) > AT_ONCE)
         return Json({"policy": served.digest, "answers": answers})
+
+    async def _by_lines(self, request: Request, served: Served) -> AsyncIterator[str]:
+        """A line per answer, in the order of the states; then how many there are, or an error."""
+        n = 0
+        try:
+            async for states in lines_of(request, self.limit, MOST):
+                answers = await self._answers(request, served, states, True, first=n)
+                n += len(states)
+                texts = {id(answer): compact(answer) for answer in answers}  # many are one
+                yield "".join(f"{texts[id(answer)]}\n" for answer in answers)
+        except RefusedError as error:
+            if n == 0:
+                raise
+            yield f"{error.response.body.decode()}\n"  # type: ignore[union-attr]
+            await read_away(request)
+            return
+        yield compact({"policy": served.digest, "answers": n}) + "\n"
 
     async def explain(self, request: Request) -> Response:
         served = self._begun()
@@ -237,6 +275,7 @@ class _Service:
         thread: bool,
         ask: Callable[[list[Any]], Any] | None = None,
         about: Mapping[str, Any] | None = None,
+        first: int = 0,
     ) -> list[dict[str, Any]]:
         """Answers that are counted and written down; an answer that is not stored is not given."""
         begin = time.perf_counter()
@@ -244,13 +283,14 @@ class _Service:
         try:
             answers, x = await run_in_threadpool(ask, states) if thread else ask(states)
         except StateError as error:
+            error = StateError(error.what, error.index + first, error.feature, error.do)
             raise RefusedError(422, "state", error) from error
         facts = {
             **_asked(request), "path": request.scope["path"], "policy": served.digest,
             **(about or {}),
         }  # fmt: skip
         seconds = time.perf_counter() - begin
-        await self._store(self.records.of_answers(facts, states, answers, seconds))
+        await self._store(self.records.of_answers(facts, states, answers, seconds, first))
         self.metrics.answered(answers)
         for feature, part, count in served.parts(x, answers):
             self.metrics.add("dprl_feature_states", feature, part, served.digest[:12], by=count)
@@ -321,13 +361,13 @@ class _Service:
     async def _check_answering(self) -> None:
         """Refuse while it starts, while the audit cannot be written, and while that has no room."""
         audit = self.records.audit
-        if audit is not None and self.metrics.ready and (audit.failing or audit.moved):
+        if audit is not None and self.metrics.ready and (audit.failing or audit.lost):
             if time.monotonic() >= self._probed:
                 self._probed = time.monotonic() + PROBED_EVERY
                 with contextlib.suppress(OSError):
-                    await audit.store([{"event": "check"}])
-            if audit.moved:
-                error = DprlError(f"{MOVED}.", do="Put it back, or start again.")
+                    await audit.store(['{"event":"check"}'])
+            if lost := audit.lost:
+                error = DprlError(f"{lost}.", do="Put it back, or start again.")
                 raise RefusedError(503, "audit", error)
             if audit.failing:
                 error = DprlError(
@@ -347,7 +387,7 @@ class _Service:
     def _largest(self) -> int:
         """Bytes that the lines of one request may take in the audit."""
         actions = self.life.served.answers.policy.actions
-        longest = max((len(line_of({"": action})) for action in actions), default=0)
+        longest = max((len(compact({"": action})) for action in actions), default=0)
         of_body = self.records.states or self.hooks is not None  # then parts of it are written
         return MOST * (LINE + longest) + (WRITTEN_OUT * self.limit if of_body else 0)
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from dprl._core.disk import KINDS, check_target, locked
-from dprl._core.table import to_json_value
+from dprl._core.table import compact
 from dprl.errors import ParameterError, PolicyError
 
 # --- The audit: a record of answers that only grows, in a file of JSON lines
@@ -44,6 +44,11 @@ except ImportError:  # not on this system
 CHAIN = re.compile(rb',"chain":"([0-9a-f]{64})"\}$')
 TAIL = 1 << 16
 MOVED = "the audit was moved or removed while it was written to"
+CUT = "lines were cut off the audit, or changed, while it was written to"
+SEGMENT = 1 << 25
+"""Bytes after which an audit goes on in a new file; it also does with each new day, UTC."""
+CHECKED = 2 * SEGMENT
+"""Bytes at the end of an audit whose chain is checked when the service starts."""
 AUDIT_HOW = "Name with --audit a file in a folder that exists."
 
 
@@ -52,9 +57,9 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-def line_of(entry: dict[str, Any]) -> str:
-    """An entry as one line of JSON in ASCII."""
-    return json.dumps(to_json_value(entry), allow_nan=False, separators=(",", ":"))
+def timed(text: str, time: str) -> str:
+    """A line: the text of an entry, which is JSON, with the time before its members."""
+    return f'{{"time":"{time}",{text[1:]}'
 
 
 def check_ordinary(path: str | os.PathLike[str], what: str, do: str) -> None:
@@ -101,18 +106,19 @@ class Audit:
                 f"the audit cannot be kept in {str(path)!r}: {error.strerror}.",
                 do=AUDIT_HOW,
             ) from error
-        self._last, self._size = b"", -1
+        self._end = b"", -1  # the last chain, and the size, as this process left them
+        self._whole_until = 0  # no new file is tried before this size
         self._undone: list[str] = []
-        self._waiting: list[tuple[list[dict[str, Any]], asyncio.Future[None]]] = []
+        self._waiting: list[tuple[Sequence[str], asyncio.Future[None]]] = []
         self._busy: asyncio.Task[None] | None = None
 
-    async def store(self, entries: list[dict[str, Any]]) -> None:
+    async def store(self, texts: Sequence[str]) -> None:
         """Store entries; they are on disk when this returns, or an OSError says that they are not.
 
         Whoever stores at the same time shares one write.
         """
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((entries, done))
+        self._waiting.append((texts, done))
         if self._busy is None:
             self._busy = asyncio.create_task(self._drain())
         await done
@@ -121,7 +127,7 @@ class Audit:
         while self._waiting:
             batch, self._waiting = self._waiting, []
             try:
-                await asyncio.to_thread(self.append, [e for entries, _ in batch for e in entries])
+                await asyncio.to_thread(self.add, [text for texts, _ in batch for text in texts])
             except Exception as error:
                 for _, done in batch:
                     if not done.done():
@@ -132,43 +138,120 @@ class Audit:
                         done.set_result(None)
         self._busy = None
 
-    def append(self, entries: list[dict[str, Any]]) -> None:
+    def append(self, entries: Sequence[Mapping[str, Any]]) -> None:
         """Add entries to the file; an OSError where they are not stored."""
+        self.add([compact(entry) for entry in entries])
+
+    def add(self, texts: Sequence[str]) -> None:
+        """Add entries that are JSON already; an OSError where they are not stored."""
+        while not self._added(texts):
+            pass
+
+    def _added(self, texts: Sequence[str]) -> bool:
+        """Add entries; False where the audit goes on in another file, which is open now."""
         with locked(self._handle):
-            if self.moved:
-                self.failing = MOVED
-                raise OSError(errno.ENOENT, MOVED)
-            size = os.fstat(self._handle).st_size
-            if size != self._size:  # another process wrote
-                self._last, whole = _tail(self._handle, size)
-            else:
-                whole = True
-            entries = self._withdrawn() + entries
-            chain, lines = self._last, [] if whole else [b""]
-            for entry in entries:
-                text = line_of({"time": now(), **entry}).encode()[:-1]
+            if self._continued():
+                self._follow()
+                return False
+            self.failing = self.lost
+            if self.failing:
+                raise OSError(errno.ENOENT, self.failing)
+            size, time = os.fstat(self._handle).st_size, now()
+            chain, whole = self._end[0], True
+            if size != self._end[1]:  # another process wrote
+                chain, whole = _tail(self._handle, size)
+            if whole and self._is_full(size, time) and self._begin(chain, time):
+                self._follow()
+                return False
+            texts = [*self._withdrawn(), *texts]
+            if size == 0 and (before := segments(self.path)):  # its beginning was moved away
+                chain = _last_chain(before[-1])
+                texts = [_first(chain, len(before) + 1), *texts]
+            lines = [] if whole else [b""]
+            for entry in texts:
+                text = timed(entry, time).encode()[:-1]
                 chain = chained(chain, text)
                 lines.append(text + b',"chain":"' + chain + b'"}')
             try:
                 write_all(self._handle, b"\n".join(lines) + b"\n")
                 os.fsync(self._handle)
             except OSError as error:
-                self._take_back(size, entries)
+                self._take_back(size, texts)
                 self.failing = error.strerror or str(error)
                 raise
-            self._last, self._size = chain, os.fstat(self._handle).st_size
+            self._end = chain, os.fstat(self._handle).st_size
             self._undone, self.failing = [], ""
+        return True
 
     @property
-    def moved(self) -> bool:
-        """Whether the file was moved or removed: then nobody would find what is added to it."""
+    def lost(self) -> str:
+        """Why nobody would find what is added: the file was moved, removed or cut; '' if not."""
+        if not self._is(self.path, otherwise=True) and not self._continued():
+            return MOVED
+        chain, size = self._end
+        if size < 0 or not self._is(self.path, otherwise=True):
+            return ""
+        kept = os.pread(self._handle, len(chain), size - len(chain) - len(b'"}\n'))
+        return "" if kept == chain else CUT
+
+    # -- from one file to the next ---------------------------------------------------------------
+
+    def _is(self, path: Path, *, otherwise: bool = False) -> bool:
+        """Whether this is the file that is open; `otherwise` where nobody may look."""
         try:
-            there = os.stat(self.path)
+            return os.path.samestat(os.stat(path), os.fstat(self._handle))
         except FileNotFoundError:
-            return True
-        except OSError:  # the folder cannot be looked into now; writing says more
             return False
-        return not os.path.samestat(there, os.fstat(self._handle))
+        except OSError:  # the folder cannot be looked into now; writing says more
+            return otherwise
+
+    def _continued(self) -> bool:
+        """Whether another process began the next file: ours is one of those before it."""
+        if self._is(self.path, otherwise=True):
+            return False
+        return self.path.exists() and any(map(self._is, reversed(segments(self.path))))
+
+    def _is_full(self, size: int, time: str) -> bool:
+        """Whether the next line belongs into a new file."""
+        day = os.pread(self._handle, len(time), len(BEGINNING)).decode("ascii", "replace")[:10]
+        return size > self._whole_until and (size >= SEGMENT or "2" < day < time[:10])
+
+    def _begin(self, chain: bytes, time: str) -> bool:
+        """Begin the next file, which follows from this one; False where the system refuses.
+
+        The name never is without a file: this one gets a second name first.
+        """
+        before = segments(self.path)
+        if before and self._is(before[-1]):  # a crash came here between the two steps
+            name = before.pop()
+        else:
+            number = 1 + max((int(path.suffix[1:]) for path in before), default=0)
+            name = self.path.with_name(f"{self.path.name}.{number:06d}")
+        text = timed(_first(chain, int(name.suffix[1:]) + 1), time).encode()[:-1]
+        part = self.path.with_name(f"{self.path.name}.new")
+        try:
+            handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            try:
+                write_all(handle, text + b',"chain":"' + chained(chain, text) + b'"}\n')
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+            if not name.exists():
+                os.link(self.path, name)
+            part.replace(self.path)
+        except OSError:  # a full disk, or a file that may only grow: go on in this one for now
+            with contextlib.suppress(OSError):
+                part.unlink()
+            self._whole_until = os.fstat(self._handle).st_size + SEGMENT // 16
+            return False
+        return True
+
+    def _follow(self) -> None:
+        """Go on in the file that has the name now."""
+        handle = os.open(self.path, os.O_RDWR | os.O_APPEND)
+        self._end, self._whole_until = (b"", -1), 0
+        os.dup2(handle, self._handle, inheritable=False)
+        os.close(handle)
 
     def room(self) -> float:
         """How many bytes the file can still grow by: room on its disk, and what limits allow.
@@ -186,15 +269,17 @@ class Audit:
                 room = min(room, float(max(0, most - os.fstat(self._handle).st_size)))
         return room
 
-    def _withdrawn(self) -> list[dict[str, Any]]:
-        return [{"event": "not given", "requests": self._undone}] if self._undone else []
+    def _withdrawn(self) -> list[str]:
+        undone = {"event": "not given", "requests": self._undone}
+        return [compact(undone)] if self._undone else []
 
-    def _take_back(self, size: int, entries: list[dict[str, Any]]) -> None:
+    def _take_back(self, size: int, texts: Sequence[str]) -> None:
         """Leave no half line behind, nor a line about an answer that is not given."""
-        self._size = -1
+        self._end = b"", -1
         try:
             os.ftruncate(self._handle, size)
         except OSError:  # the file may only grow: say later what does not hold
+            entries = map(json.loads, texts)
             self._undone += [str(e["request"]) for e in entries if "request" in e]
 
     def close(self) -> None:
@@ -207,6 +292,27 @@ def size_of(handle: int) -> int:
     """The size of an audit, in bytes, while nobody is in the middle of a line."""
     with locked(handle, shared=True):
         return os.fstat(handle).st_size
+
+
+def segments(path: str | os.PathLike[str]) -> list[Path]:
+    """The files of an audit before the one that has its name, in their order."""
+    path = Path(path)
+    named = re.compile(re.escape(path.name) + r"\.[0-9]{6,}")
+    with contextlib.suppress(OSError):
+        found = [p for p in path.absolute().parent.iterdir() if named.fullmatch(p.name)]
+        return sorted(found, key=lambda p: int(p.suffix[1:]))
+    return []
+
+
+def _first(chain: bytes, number: int) -> str:
+    """The entry that a file begins with which goes on where another ended."""
+    return compact({"event": "segment", "number": number, "after": chain.decode()})
+
+
+def _last_chain(path: Path) -> bytes:
+    """The last chain of a file."""
+    with path.open("rb") as file:
+        return _tail(file.fileno(), os.fstat(file.fileno()).st_size)[0]
 
 
 def _tail(handle: int, size: int) -> tuple[bytes, bool]:
@@ -272,10 +378,12 @@ class AuditFacts:
         why: What is wrong with that line.
         first: Time of the first line; '' where there is none.
         last: Time of the last line whose chain fits.
-        chain: Chain of that line.
+        chain: Chain of that line; where there is none, what the first line follows from.
         events: Event → number of lines.
         policies: Digest of a policy → its answers; a policy that answered nothing is there, too.
         has: Whether a chain that was asked for is the chain of a line; None where none was.
+        files: Number of files.
+        place: The file of the broken line, and its number in it; '' where there is none.
     """
 
     lines: int = 0
@@ -290,6 +398,8 @@ class AuditFacts:
     events: Counter[str] = field(default_factory=Counter)
     policies: dict[str, Answered] = field(default_factory=dict)
     has: bool | None = None
+    files: int = 0
+    place: str = ""
 
     @property
     def answers(self) -> int:
@@ -322,14 +432,20 @@ class AuditFacts:
                 answered.first, answered.last = answered.first or time, time
 
 
-def read_audit(path: str | os.PathLike[str], chain: str = "") -> AuditFacts:
-    """Read an audit through, up to the first line whose chain does not fit.
+def read_audit(
+    path: str | os.PathLike[str], chain: str = "", most: int | None = None
+) -> AuditFacts:
+    """Read an audit through all its files, up to the first line whose chain does not fit.
+
+    Numbers of lines count through all files that are there; the first of them may go on where one
+    ended that was put elsewhere.
 
     The service may go on writing meanwhile: what it adds after the beginning is not read.
 
     Args:
         path: The file.
         chain: A chain that one of the lines must have. Default: none is asked for.
+        most: Bytes at the end of the last file that are read alone. Default None: everything.
 
     Returns:
         What the lines tell. Lines that were cut off the end do not show: what is left is a whole
@@ -339,10 +455,12 @@ def read_audit(path: str | os.PathLike[str], chain: str = "") -> AuditFacts:
         ParameterError: The file cannot be read, or is no ordinary file.
     """
     facts = AuditFacts(has=False if chain else None)
-    before = b""
-    with _opened(path) as file:
-        for number, line in enumerate(_lines(file), 1):
+    with contextlib.closing(_lines_of_files(path, most, facts)) as lines:
+        for number, (place, line) in enumerate(lines, 1):
             text = line.rstrip(b"\n")
+            facts.place = place
+            if number == 1 and not facts.chain:
+                facts.chain = _chain_before(text)
             match = CHAIN.search(text)
             facts.ends_torn = match is None
             if match is None:
@@ -354,23 +472,56 @@ def read_audit(path: str | os.PathLike[str], chain: str = "") -> AuditFacts:
                 facts.torn_at += [number] if facts.torn <= SHOWN else []
                 continue
             entry = _entry(text)
-            if match[1] != chained(before, text[: match.start()]) or entry is None:
+            if match[1] != chained(facts.chain.encode(), text[: match.start()]) or entry is None:
                 facts.broken, facts.why = number, "its chain does not fit"
                 break
-            before = match[1]
-            facts.lines, facts.chain = facts.lines + 1, before.decode()
+            facts.lines, facts.chain = facts.lines + 1, match[1].decode()
             facts.has = facts.has or (facts.chain == chain if chain else None)
             facts._note(entry)
+        else:
+            facts.place = ""
     return facts
 
 
-def check_audit(path: str | os.PathLike[str]) -> dict[str, int]:
+def _lines_of_files(
+    path: str | os.PathLike[str], most: int | None, facts: AuditFacts
+) -> Iterator[tuple[str, bytes]]:
+    """The lines of all files, each with its place; those that are there now."""
+    with _opened(path) as last:
+        for earlier in segments(path) if most is None else ():
+            with _opened(earlier) as file:
+                if os.path.samestat(os.fstat(file.fileno()), os.fstat(last.fileno())):
+                    break  # the last one has a second name by now
+                facts.files += 1
+                yield from _placed(earlier.name, file)
+        facts.files += 1
+        size = size_of(last.fileno())
+        if most is not None and size > most:
+            last.seek(size - most)
+            last.readline()
+            facts.chain = _tail(last.fileno(), last.tell())[0].decode()
+        yield from _placed(Path(path).name, last)
+
+
+def _placed(name: str, file: BinaryIO) -> Iterator[tuple[str, bytes]]:
+    for number, line in enumerate(_lines(file), 1):
+        yield f"{name}, line {number:,}", line
+
+
+def _chain_before(text: bytes) -> str:
+    """What the first line that is read follows from: nothing, or a file that is elsewhere."""
+    entry = _entry(text) or {}
+    return str(entry["after"]) if entry.get("event") == "segment" and "after" in entry else ""
+
+
+def check_audit(path: str | os.PathLike[str], most: int | None = None) -> dict[str, int]:
     """Read an audit through and see that no line was changed, or taken out before the last.
 
     Lines that were cut off the end do not show: what is left is a whole chain.
 
     Args:
         path: The file.
+        most: Bytes at the end of the last file that are read alone. Default None: everything.
 
     Returns:
         `lines`, the number of whole lines, and `torn`, the number of lines that a crash cut short.
@@ -379,11 +530,11 @@ def check_audit(path: str | os.PathLike[str]) -> dict[str, int]:
         ParameterError: The file cannot be read, or is no ordinary file.
         PolicyError: A line does not follow from the one before it.
     """
-    facts = read_audit(path)
+    facts = read_audit(path, most=most)
     if facts.broken is not None:
         raise PolicyError(
             f"{Path(path).name!r} was changed by other hands.",
-            f"line {facts.broken}: {facts.why}",
+            f"{facts.place}: {facts.why}",
             "Go back to a copy, or name another file with --audit.",
         )
     return {"lines": facts.lines, "torn": facts.torn}
@@ -403,7 +554,7 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
     """The lines that are there now; one that is just being written is waited for."""
-    left = size_of(file.fileno())
+    left = size_of(file.fileno()) - file.tell()
     while left > 0 and (line := file.readline(left)):
         left -= len(line)
         yield line
@@ -440,6 +591,8 @@ def _not_torn(text: bytes) -> str:
 
 ROOM = 10_000
 """Largest number of lines of the log that wait to be written."""
+AT_ONCE = 8
+"""Lines of the log in one write: a pipe takes 4,096 bytes without mixing those of processes."""
 LOG_HOW = "Name with --log a file in a folder that exists, or - for standard output."
 CARDS = ("card", "suggestion")
 ANSWERED = ("action", "avoid", "defer", "kind", "in_range")
@@ -451,7 +604,7 @@ def input_hash(state: Any, key: bytes = b"") -> str:
 
     Without a key it is a plain SHA-256, and who can guess the values can check the guess.
     """
-    text = json.dumps(to_json_value(state), sort_keys=True, separators=(",", ":")).encode()
+    text = compact(state, sort=True).encode()
     if key:
         return "hmac-sha256:" + hmac.new(key, text, hashlib.sha256).hexdigest()
     return "sha256:" + hashlib.sha256(text).hexdigest()
@@ -471,7 +624,9 @@ class Journal:
         self.lost = 0
         if target != "-":
             check_ordinary(target, "the log", LOG_HOW)
-        self._lines: queue.Queue[str | None] = queue.Queue(ROOM)
+        self._blocks: queue.SimpleQueue[list[str] | None] = queue.SimpleQueue()
+        self._room = ROOM
+        self._lock = threading.Lock()
         try:
             self._handle = (
                 os.dup(sys.stdout.fileno())
@@ -486,28 +641,40 @@ class Journal:
         self._thread = threading.Thread(target=self._write, name="dprl-log", daemon=True)
         self._thread.start()
 
-    def put(self, entry: dict[str, Any]) -> None:
+    def put(self, entry: Mapping[str, Any]) -> None:
         """Have a line written soon."""
-        try:
-            self._lines.put_nowait(line_of({"time": now(), **entry}))
-        except queue.Full:
-            self.lost += 1
+        self.add([compact(entry)])
+
+    def add(self, texts: Sequence[str]) -> None:
+        """Have entries written soon that are JSON already, as many as there is room for."""
+        with self._lock:
+            kept = texts[: self._room]
+            self._room -= len(kept)
+            self.lost += len(texts) - len(kept)
+        time = now()
+        if kept:
+            self._blocks.put([timed(text, time) for text in kept])
 
     def close(self) -> None:
         """Write what waits, for at most two seconds, and close the file."""
-        with contextlib.suppress(queue.Full):
-            self._lines.put_nowait(None)
+        self._blocks.put(None)
         self._thread.join(2.0)
         if not self._thread.is_alive():
             with contextlib.suppress(OSError):
                 os.close(self._handle)
 
     def _write(self) -> None:
-        while (line := self._lines.get()) is not None:
-            try:  # one write per line: lines of several processes do not mix
-                write_all(self._handle, line.encode() + b"\n")
-            except OSError:  # a full disk, or a reader that has gone
-                self.lost += 1
+        while (lines := self._blocks.get()) is not None:
+            lost = 0
+            for first in range(0, len(lines), AT_ONCE):
+                part = lines[first : first + AT_ONCE]
+                try:  # whole lines at once: those of several processes do not mix
+                    write_all(self._handle, "".join(f"{line}\n" for line in part).encode())
+                except OSError:  # a full disk, or a reader that has gone
+                    lost += len(part)
+            with self._lock:
+                self._room += len(lines)
+                self.lost += lost
 
 
 @dataclass(frozen=True)
@@ -528,11 +695,13 @@ class Records:
 
     async def put(self, entries: list[dict[str, Any]]) -> None:
         """Write entries to the audit, then to the log; an OSError where the audit has no room."""
+        if self.audit is None and self.journal is None:
+            return
+        texts = [compact(entry) for entry in entries]
         if self.audit is not None:
-            await self.audit.store(entries)
+            await self.audit.store(texts)
         if self.journal is not None:
-            for entry in entries:
-                self.journal.put(entry)
+            self.journal.add(texts)
 
     def of_answers(
         self,
@@ -540,21 +709,23 @@ class Records:
         states: Sequence[Any],
         answers: Sequence[Mapping[str, Any]],
         seconds: float,
+        first: int = 0,
     ) -> list[dict[str, Any]]:
         """One entry per answer; a reason is left out, because it may name a feature's value."""
         if self.audit is None and self.journal is None:
             return []
+        silent = {k: v for k, v in about.items() if k not in CARDS}
         return [
             {
                 "event": "answer",
-                **{k: v for k, v in about.items() if k not in CARDS or not answer["defer"]},
+                **(silent if answer["defer"] else about),
                 "state": place,
                 "input": input_hash(state, self.key),
                 **{k: answer[k] for k in ANSWERED if k in answer},
                 "seconds": round(seconds, 6),
                 **({"features": state} if self.states else {}),
             }
-            for place, (state, answer) in enumerate(zip(states, answers, strict=True))
+            for place, (state, answer) in enumerate(zip(states, answers, strict=True), first)
         ]
 
     def close(self) -> None:

@@ -24,6 +24,7 @@ from typing import Any
 
 from dprl._core.words import either, worded
 from dprl.apps.serve.answers import Answers
+from dprl.apps.serve.audit import segments
 from dprl.apps.serve.replies import RefusedError, odd
 from dprl.errors import DprlError, ParameterError
 from dprl.logs.encoding.categories import TRUTH
@@ -143,21 +144,26 @@ def cards_given(
         The cards, and whether any other was certainly not given: the whole audit was read.
     """
     cards: dict[str, str] = {}
+    left, whole = FAR_BACK, True
     wanted = re.compile(b"|".join(re.escape(f'"card":"{card}"'.encode()) for card in asked))
-    with Path(path).open("rb") as file:
-        end = file.seek(0, os.SEEK_END)
-        first, rest = max(0, end - FAR_BACK), b""
-        while end > first and len(cards) < len(asked):
-            begin = max(first, end - BLOCK)
-            file.seek(begin)
-            block = file.read(end - begin) + rest
-            head, _, whole = block.partition(b"\n") if begin else (b"", b"", block)
-            rest, end = head, begin
-            if wanted.search(whole):
-                for line in whole.split(b"\n"):
-                    if wanted.search(line):
-                        _add_card(line, cards)
-    return cards, first == 0
+    for part in reversed([*segments(path), Path(path)]):
+        with part.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            first, rest = max(0, end - left), b""
+            left, whole = left - (end - first), first == 0
+            while end > first and len(cards) < len(asked):
+                begin = max(first, end - BLOCK)
+                file.seek(begin)
+                block = file.read(end - begin) + rest
+                head, _, lines = block.partition(b"\n") if begin else (b"", b"", block)
+                rest, end = head, begin
+                if wanted.search(lines):
+                    for line in lines.split(b"\n"):
+                        if wanted.search(line):
+                            _add_card(line, cards)
+            file.seek(0)
+            whole = whole and b'"event":"segment"' not in file.read(100)  # then there is more
+    return cards, whole
 
 
 def _add_card(line: bytes, cards: dict[str, str]) -> None:

@@ -118,9 +118,10 @@ class Metrics:
 
     def answered(self, answers: Sequence[Mapping[str, Any]]) -> None:
         """Count answers by their kind; those that defer outside of training are "out_of_range"."""
-        for answer in answers:
-            outside = not answer["in_range"] and answer["kind"] == "defer"
-            self.add("dprl_answers", "out_of_range" if outside else answer["kind"])
+        kinds = Counter((answer["kind"], answer["in_range"]) for answer in answers)
+        for (kind, inside), n in kinds.items():
+            outside = not inside and kind == "defer"
+            self.add("dprl_answers", "out_of_range" if outside else kind, by=n)
 
     # -- several processes -------------------------------------------------------------------------
 

@@ -97,6 +97,23 @@ def test_folders_are_columns_out_of_core_too(tmp_path, saved):
         assert saved(learner.fit(parts), "a.dprl") == saved(learner.fit(whole), "b.dprl")
 
 
+def test_a_relation_over_the_files_of_a_lake_is_refused(file, tmp_path, monkeypatch):
+    (tmp_path / "lake's" / "_delta_log").mkdir(parents=True)
+    dprl.write(dprl.read(file, **COLUMNS), tmp_path / "lake's" / "part.parquet")
+    monkeypatch.chdir(tmp_path)
+    relations = (
+        duckdb.read_parquet(str(tmp_path / "lake's" / "*.parquet")),
+        duckdb.sql("SELECT * FROM 'lake''s/part.parquet' WHERE reward > 0"),
+        duckdb.read_parquet(["lake's/part.parquet"]).filter("time < 1"),
+    )
+    for relation in relations:
+        for take in (dprl.scan, dprl.from_frame):
+            with pytest.raises(dprl.LogError, match="is a Delta Lake table"):
+                take(relation, **COLUMNS)
+    plain = duckdb.sql(f"SELECT *, '_delta_log' AS folder FROM '{file}'")
+    assert dprl.from_frame(plain, **COLUMNS).n_steps == 600
+
+
 def test_no_table_is_refused():
     with pytest.raises(dprl.LogError):
         dprl.scan("nothing-here-*.parquet", **COLUMNS)

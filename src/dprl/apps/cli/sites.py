@@ -193,7 +193,8 @@ def count_log(
     table: str | None = None,
     decimals: MaybeWhole = None,
     precision: MaybeWhole = None,
-    dialect: Literal["standard", "duckdb", "postgres"] | None = None,
+    dialect: Literal["standard", "duckdb", "postgres", "spark", "bigquery", "snowflake"]
+    | None = None,
     rows: Path | None = None,
     explain: Flag = False,
     json: Json = False,
@@ -246,7 +247,7 @@ def count_log(
         table: With --sql: the table, as it is written after FROM.
         decimals: With --sql: how many decimals rewards have; by default 0.
         precision: With --sql: how many decimals of gamma^k are kept; by default 12.
-        dialect: With --sql: whose type of large numbers is named; by default standard.
+        dialect: With --sql: how types are called and names quoted; by default standard.
         rows: A CSV file with the result of that query, in place of a log; needs --schema and --out.
         explain: Say what is in evidence files, line by line.
     """

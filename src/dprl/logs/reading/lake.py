@@ -44,7 +44,6 @@ def gathered(source: Any) -> Any:
     Returns:
         What `dprl.from_frame` takes.
     """
-    _refuse_files_of_lake(source)
     if hasattr(source, "scanner") and hasattr(source, "to_table"):
         return source.to_table()
     if hasattr(source, "read_all"):
@@ -71,7 +70,7 @@ def written_out(source: Any, folder: Path) -> Path:
         >>> written_out(duckdb.sql("SELECT 1 AS id"), pathlib.Path(".")).name
         'table.parquet'
     """
-    _refuse_files_of_lake(source)
+    refuse_files_of_lake(source)
     path = folder / HANDED_OVER
     try:
         if hasattr(source, "sink_parquet"):
@@ -94,7 +93,7 @@ def written_out(source: Any, folder: Path) -> Path:
     return path
 
 
-def _refuse_files_of_lake(source: Any) -> None:
+def refuse_files_of_lake(source: Any) -> None:
     """Refuse a DuckDB relation that reads the Parquet files of a lake one by one.
 
     Files that stand in a view are not seen; `delta_scan` and `iceberg_scan` name folders.

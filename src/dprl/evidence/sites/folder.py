@@ -574,7 +574,7 @@ def _joined(logs: Sequence[Log], grouped: bool) -> Log:
     An episode that was cut in one and goes on in a later one ended as it did there.
     """
     named = [set(_roles(log)) - {"group"} for log in logs]
-    odd = set.union(*named) - set.intersection(*named)
+    odd = {role for roles in named for role in roles ^ named[0]}
     if odd:
         raise EvidenceError(
             "the days of a group cannot be put together: they have different columns.",
@@ -590,13 +590,13 @@ def _joined(logs: Sequence[Log], grouped: bool) -> Log:
             by_role.setdefault("group", by_role["episode"])
         if "ended" in by_role and len(logs) > 1:
             own = by_role["ended"][log.starts[:-1]]
-            for i in np.flatnonzero([label in endings for label in log.episodes]):
-                if log.ended[i] == CUT:
-                    own[i] = endings[log.episodes[i]]
+            for i, label in enumerate(log.episodes):
+                if log.ended[i] == CUT and label in endings:
+                    own[i] = endings[label]
             endings |= dict(zip(log.episodes, own, strict=True))
             by_role["ended"] = np.repeat(own, log.lengths)
         for role, values in by_role.items():
             arrays.setdefault(role, []).insert(0, values)
-    joined = {role: np.concatenate(parts) for role, parts in arrays.items()}
+    joined: Any = {role: np.concatenate(parts) for role, parts in arrays.items()}
     events = dict.fromkeys(event for log in logs for event in log.events)
     return from_arrays(**joined, events=list(events) or None)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dprl.evidence.counts import Evidence as Evidence
     from dprl.evidence.counts import Moments as Moments
     from dprl.evidence.decision_points import allowed as allowed
+    from dprl.evidence.sites.folder import EvidenceFolder as EvidenceFolder
     from dprl.evidence.sites.warehouse import count_batches as count_batches
     from dprl.evidence.sites.warehouse import from_batches as from_batches
     from dprl.evidence.sites.warehouse import from_query as from_query

@@ -430,13 +430,13 @@ def written_columns(log: Log, kind: str = ".parquet") -> dict[str, Any]:
         return np.array(labels, dtype=object if text else None)[codes]
 
     which = np.repeat(np.arange(log.n_episodes), log.lengths)
-    data: dict[str, Any] = {_column(log, "episode"): words(log.episodes, which)}
+    data: dict[str, Any] = {column_of(log, "episode"): words(log.episodes, which)}
     if log.groups != log.episodes:
-        data[_column(log, "group")] = words(log.groups, log.group[which])
+        data[column_of(log, "group")] = words(log.groups, log.group[which])
     step = np.arange(log.n_steps) - log.starts[which]
-    data[_column(log, "time")] = step if log.time is None else log.time
+    data[column_of(log, "time")] = step if log.time is None else log.time
     if log.time is not None and log.offset is not None:  # no type of either file keeps a zone
-        data[_column(log, "time")] = written(log.time, log.offset)
+        data[column_of(log, "time")] = written(log.time, log.offset)
     if log.features is not None:
         own, days = log.categories, log.columns.get("days", {})
         data |= {
@@ -448,26 +448,26 @@ def written_columns(log: Log, kind: str = ".parquet") -> dict[str, Any]:
             for name, column in zip(log.feature_names, log.features.T, strict=True)
         }
     else:
-        data[_column(log, "state")] = words(log.states, log.codes())
-    data[_column(log, "action")] = words(log.actions, log.action)
+        data[column_of(log, "state")] = words(log.states, log.codes())
+    data[column_of(log, "action")] = words(log.actions, log.action)
     timed = "duration" in log.more
     further_numbers = {"propensity": log.propensity, **({} if timed else log.more)}
-    data[_column(log, "reward")] = log.outcome.shown(log.reward)
+    data[column_of(log, "reward")] = log.outcome.shown(log.reward)
     if timed:  # as they were read, not the outcome that was made of them
-        data[_column(log, "reward")] = log.more["duration"]
+        data[column_of(log, "reward")] = log.more["duration"]
         how = ["cut", "terminal", *log.events]
-        data[_column(log, "ended")] = words(how, log.more["status"].astype(int))
+        data[column_of(log, "ended")] = words(how, log.more["status"].astype(int))
     if SEEN in further_numbers:
-        data[_column(log, "reward")] = further_numbers.pop(SEEN)
+        data[column_of(log, "reward")] = further_numbers.pop(SEEN)
     if any(name.startswith(OF) for name in further_numbers):
         _write_parts(log, data, further_numbers)
     if log.available is not None and log.menus is not None:
         offers = ["|".join(str(log.actions[a]) for a in np.flatnonzero(m)) for m in log.menus]
-        data[_column(log, "available")] = words(offers, log.available)
+        data[column_of(log, "available")] = words(offers, log.available)
     if log.ended.any() and not timed:
         how = ["", "terminal", "cut", *log.events]
-        data[_column(log, "ended")] = words(how, log.ended[which])
-    data |= {_column(log, k): v for k, v in further_numbers.items() if v is not None}
+        data[column_of(log, "ended")] = words(how, log.ended[which])
+    data |= {column_of(log, k): v for k, v in further_numbers.items() if v is not None}
     if log.also is not None:
         data |= further(log, kind)
     return data
@@ -475,7 +475,7 @@ def written_columns(log: Log, kind: str = ".parquet") -> dict[str, Any]:
 
 def _write_parts(log: Log, data: dict[str, Any], numbers: dict[str, Any]) -> None:
     """Write what a reward was made of in place of it, under its own names."""
-    costs, reward = log.columns.get("costs"), data.pop(_column(log, "reward"))
+    costs, reward = log.columns.get("costs"), data.pop(column_of(log, "reward"))
     for name in [name for name in numbers if name.startswith(OF)]:
         own = numbers.pop(name)
         if name != OF + COST:
@@ -483,10 +483,10 @@ def _write_parts(log: Log, data: dict[str, Any], numbers: dict[str, Any]) -> Non
         elif isinstance(costs, str):
             data[costs] = own
     if "parts" not in log.columns and not costs:  # guards alone
-        data[_column(log, "reward")] = reward
+        data[column_of(log, "reward")] = reward
 
 
-def _column(log: Log, part: str) -> str:
+def column_of(log: Log, part: str) -> str:
     """The name of the source column that played a part; the name of the part without one."""
     name = log.columns.get(part, part)
     return name if isinstance(name, str) else part

@@ -109,7 +109,7 @@ class MarksOf:
 
     def of(self, chunk: Chunk) -> list[str]:
         """Those of one chunk."""
-        marks = keyed_marks(chunk.log, _groups_of(chunk), self.digest)
+        marks = keyed_marks(chunk.log.groups, _groups_of(chunk), self.digest)
         if len(marks) > KEPT:
             marks = np.partition(marks, KEPT)[:KEPT]
         return _shown(np.sort(marks).tolist())
@@ -340,7 +340,7 @@ def shares(sample: Any, key: str, log: Log) -> dict[str, float]:
     else:
         as_stored = sample["version"] == KEYED
         content = _first_contents(log) if as_stored else _groups_of(chunk)
-        all_marks, top = keyed_marks(log, content, key, as_stored), int(max(sampled), 16)
+        all_marks, top = keyed_marks(log.groups, content, key, as_stored), int(max(sampled), 16)
         marks = near = _shown(all_marks[all_marks <= np.uint64(top)].tolist())
     chance = float(np.sqrt(float(sample["alike"]) * _alike(content)))
     in_log, in_sample = len(sampled & set(marks)), sum(mark in sampled for mark in near)
@@ -569,9 +569,11 @@ def _mark(key: bytes, what: bytes) -> str:
     return hashlib.blake2b(what, key=key, digest_size=8).hexdigest()
 
 
-def keyed_marks(log: Log, content: Hashes, digest: str, as_stored: bool = False) -> Hashes:
+def keyed_marks(
+    groups: Sequence[Label], content: Hashes, digest: str, as_stored: bool = False
+) -> Hashes:
     """One mark per group, from its label and its content; `as_stored`: text is not a number."""
-    many = None if as_stored else Labels.of(log.groups)
+    many = None if as_stored else Labels.of(groups)
     if many is not None and many.ascii:
         from dprl._core import letters
 
@@ -579,12 +581,12 @@ def keyed_marks(log: Log, content: Hashes, digest: str, as_stored: bool = False)
         h = letters.keyed(_key(digest))
         letters.keyed_marks(many.ends, many.data, many.numbers, content, h, result)
         return result
-    text = log.groups and isinstance(log.groups[0], str)
+    text = groups and isinstance(groups[0], str)
     kind = b"text " if as_stored and text else b"number " if as_stored else b""
     begun = hashlib.blake2b(kind, key=_key(digest), digest_size=8)  # the same for all groups
     begins = content.astype("<u8").tobytes()
     marks = []
-    for group, place in zip(log.groups, range(0, len(begins), 8), strict=True):
+    for group, place in zip(groups, range(0, len(begins), 8), strict=True):
         word = str((group if text else int(group)) if as_stored else label_key(group))
         mark = begun.copy()
         mark.update(word.encode("utf-8", "surrogatepass") + b"|" + begins[place : place + 8])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -270,3 +272,38 @@ def test_a_warehouse_counts_with_the_query(run, sites, tmp_path):
 def test_refusals_of_queries(run, sites, tokens, words):
     code, _, err = run("evidence", *tokens)
     assert (code, words in err) == (1, True), err
+
+
+def test_evidence_grows_in_a_folder_from_day_to_day(run, sites):
+    assert run("evidence", "all.csv", *COLUMNS, "--make-schema", "schema.json", "--gamma", 1,
+               "--lowest", 0, "--highest", 1)[0] == 0  # fmt: skip
+    code, _, err = run("evidence", "add", "site0.csv", *COLUMNS)
+    assert (code, "--schema is missing" in err) == (1, True)
+    first = ("--schema", "schema.json", "--keep-rows")
+    code, out, err = run("evidence", "add", "site0.csv", *COLUMNS, *first)
+    assert (code, err) == (0, "")
+    assert b"Added " in out
+    code, _, err = run("evidence", "add", "site1.csv", *COLUMNS, *first)
+    assert (code, "is for a new folder" in err) == (1, True)
+    for i in (1, 2):
+        code, out, err = run("evidence", "add", f"site{i}.csv", *COLUMNS, "--json")
+        assert (code, err, json.loads(out)["reopened"]) == (0, "", 0)
+    assert json.loads(out)["groups"] == 900
+    code, _, err = run("evidence", "add", "all.csv", *COLUMNS)
+    assert (code, "900 of 900 groups were counted before" in err, "--reopen" in err) == (1, 1, 1)
+    assert run("fit", "counted", "--n-min", 20, "--no-plan")[0] == 0
+    log = dprl.read("all.csv", **NAMES)
+    pooled = dprl.DPRLDiscrete(n_min=20, gamma=1.0, plan=False).fit(log)
+    assert dprl.load("policy.dprl").act(log.states) == pooled.act(log.states)
+    assert run("gate", "policy.dprl", "counted", "--mode", "in-sample", "--no-markov")[0] == 0
+    code, _, err = run("merge", "counted", "--out", "x.evidence")
+    assert (code, "small cells" in err) == (1, True)
+    assert run("evidence", "counted", "--site", "north", "--out", "north.evidence")[0] == 0
+    agreed = dprl.SiteSchema.load("schema.json")
+    whole = dprl.site_evidence(log, agreed, site="north")
+    assert dprl.SiteEvidence.load("north.evidence").to_bytes() == whole.to_bytes()
+    schema = json.loads(Path("schema.json").read_text())
+    Path("other.json").write_text(json.dumps({**schema, "states": schema["states"][1:]}))
+    code, _, err = run("evidence", "add", "all.csv", *COLUMNS, "--folder", "new", "--schema",
+                       "other.json")  # fmt: skip
+    assert (code, "are not in the schema" in err, os.path.exists("new")) == (1, True, False)

@@ -112,6 +112,39 @@ def test_bins_with_a_discount_are_those_of_floats():
     assert_close(ours, dprl.site_evidence(log, schema, k=5, site="x"), digits=1e-11)
 
 
+@pytest.mark.parametrize("dialect", ["spark", "bigquery", "snowflake"])
+@pytest.mark.parametrize(("gamma", "precision"), [(1.0, 12), (0.5, 6)])
+def test_other_warehouses_understand_the_query(dialect, gamma, precision):
+    """Read by sqlglot as that dialect, and run in DuckDB, the query counts the same."""
+    sqlglot = pytest.importorskip("sqlglot")
+    rng = np.random.default_rng(0)
+    rows = rows_of([
+        [(int(rng.integers(3)), "ab"[rng.integers(2)], int(rng.integers(2))) for _ in range(4)]
+        for _ in range(60)
+    ])  # fmt: skip
+    schema = dprl.SiteSchema.of(log_of(rows), gamma=gamma, value_range=(0, 4))
+    how = {"table": "steps", **NAMES, "precision": precision}
+    query = sql_query(schema, **how, dialect=dialect)
+    (words,) = sqlglot.transpile(query, read=dialect, write="duckdb",
+                                 unsupported_level=sqlglot.ErrorLevel.RAISE)  # fmt: skip
+    ours = from_query(in_duckdb(words, rows), schema, k=1)
+    plain = from_query(in_duckdb(sql_query(schema, **how, dialect="duckdb"), rows), schema, k=1)
+    assert ours.to_bytes() == plain.to_bytes()
+    shouted = [
+        dict(zip(["PART", "STATE", "ACTION", "N", "TOTAL", "SQUARES", "LOWEST", "HIGHEST"], row,
+                 strict=True)) for row in in_duckdb(words, rows)
+    ]  # fmt: skip
+    assert from_query(shouted, schema, k=1).to_bytes() == plain.to_bytes()
+
+
+def test_a_name_that_backticks_cannot_quote_is_refused():
+    schema = dprl.SiteSchema(states=[0], actions=["a"], gamma=1.0)
+    for name in ("a`b", "a\\b"):
+        sql_query(schema, table="steps", **{**NAMES, "state": name})
+        with pytest.raises(dprl.ParameterError, match="no such column name"):
+            sql_query(schema, table="steps", **{**NAMES, "state": name}, dialect="bigquery")
+
+
 def test_equal_returns_have_no_spread():
     rows = [(e, 0, t, 0, "a", Decimal("0.1")) for e in range(9) for t in range(3)]
     schema = dprl.SiteSchema(states=[0], actions=["a"], gamma=1.0)

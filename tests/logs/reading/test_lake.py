@@ -97,6 +97,23 @@ def test_folders_are_columns_out_of_core_too(tmp_path, saved):
         assert saved(learner.fit(parts), "a.dprl") == saved(learner.fit(whole), "b.dprl")
 
 
+def test_a_relation_over_the_files_of_a_lake_is_refused(file, tmp_path, monkeypatch):
+    (tmp_path / "lake's" / "_delta_log").mkdir(parents=True)
+    dprl.write(dprl.read(file, **COLUMNS), tmp_path / "lake's" / "part.parquet")
+    monkeypatch.chdir(tmp_path)
+    relations = (
+        duckdb.read_parquet(str(tmp_path / "lake's" / "*.parquet")),
+        duckdb.sql("SELECT * FROM 'lake''s/part.parquet' WHERE reward > 0"),
+        duckdb.read_parquet(["lake's/part.parquet"]).filter("time < 1"),
+    )
+    for relation in relations:
+        for take in (dprl.scan, dprl.from_frame):
+            with pytest.raises(dprl.LogError, match="is a Delta Lake table"):
+                take(relation, **COLUMNS)
+    plain = duckdb.sql(f"SELECT *, '_delta_log' AS folder FROM '{file}'")
+    assert dprl.from_frame(plain, **COLUMNS).n_steps == 600
+
+
 def test_no_table_is_refused():
     with pytest.raises(dprl.LogError):
         dprl.scan("nothing-here-*.parquet", **COLUMNS)
@@ -149,3 +166,31 @@ def test_an_object_store(file, saved):
         dprl.scan(file, **COLUMNS) as plain,
     ):
         assert saved(learner.fit(parts), "a.dprl") == saved(learner.fit(plain), "b.dprl")
+
+
+@pytest.mark.slow
+def test_an_object_store_behind_a_server(file, saved):
+    """Files of a bucket by HTTP, as Arrow reads S3: the log of the local file."""
+    server = pytest.importorskip("moto.server", reason="moto[server] is not installed")
+    fs = pytest.importorskip("pyarrow.fs")
+    store = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    store.start()
+    try:
+        host, port = store.get_host_and_port()
+        bucket = fs.S3FileSystem(
+            access_key="x", secret_key="x", scheme="http", endpoint_override=f"{host}:{port}",
+            region="us-east-1", allow_bucket_creation=True,
+        )  # fmt: skip
+        bucket.create_dir("ward")
+        table = pq.read_table(file)
+        for i in range(3):
+            with bucket.open_output_stream(f"ward/log/{i}.parquet") as stream:
+                pq.write_table(table.slice(200 * i, 200), stream)
+        learner = dprl.DPRLDiscrete(n_min=5, gamma=1.0)
+        with (
+            dprl.scan(ds.dataset("ward/log", filesystem=bucket), **COLUMNS, rows=200) as parts,
+            dprl.scan(file, **COLUMNS) as plain,
+        ):
+            assert saved(learner.fit(parts), "a.dprl") == saved(learner.fit(plain), "b.dprl")
+    finally:
+        store.stop()

@@ -48,7 +48,9 @@ def _known() -> tuple[frozenset[str], frozenset[str]]:
     options: set[str] = set()
     for name in commands:
         own = app[name]
-        parts = [own[n] for n in own if not n.startswith("-")] or [own]
+        parts = [own[n] for n in own if not n.startswith("-")]
+        if own.default_command is not None:
+            parts.append(own)
         for part in parts:
             options |= {n for a in part.assemble_argument_collection() for n in a.names}
     return frozenset(n for n in options if n.startswith("--")), frozenset(commands)
@@ -159,9 +161,10 @@ def command(what: Command) -> Command:
     place = ORDER.index(name) if name in ORDER else len(ORDER)
     app.command(what)
     app[name].sort_key = place
-    hints = " ".join(map(str, getattr(what, "__annotations__", {}).values()))
-    if any(one in hints for one in ("LogOptions", "OtherColumns", "ProposedColumns")):
-        app[name].help_epilogue = f"{EXIT_CODES}\n\n{SEE}"
+    for one in (app[name], *(app[name][sub] for sub in app[name] if not sub.startswith("-"))):
+        hints = " ".join(map(str, getattr(one.default_command, "__annotations__", {}).values()))
+        if any(kind in hints for kind in ("LogOptions", "OtherColumns", "ProposedColumns")):
+            one.help_epilogue = f"{EXIT_CODES}\n\n{SEE}"
     return what
 
 

@@ -45,10 +45,14 @@ def for_sites(tokens: list[str]) -> tuple[App, list[str]] | None:
 
 
 def is_evidence(token: str) -> bool:
-    """Whether it is "-", or a file that says it holds evidence."""
+    """Whether it is "-", or a file or a folder that says it holds evidence."""
     if token == "-":
         return True
     try:
+        if not token.startswith("-") and all(
+            Path(token, name).exists() for name in ("schema.json", "days", "history")
+        ):
+            return True
         if token.startswith("-") or not Path(token).is_file() or not zipfile.is_zipfile(token):
             return False
         with zipfile.ZipFile(token) as z:
@@ -76,7 +80,7 @@ def fit_evidence(
     Example: `dprl fit all.evidence --n-min 20 --no-plan --out policy.dprl`
 
     Args:
-        file: An evidence file, or - for standard input.
+        file: An evidence file, a folder of evidence, or - for standard input.
         n_min: Episodes an action needs before it may be suggested.
         contrast: Also require n-min episodes that did otherwise.
         plan: Plan over all decisions together; needs a second round of counting.

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import csv
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any, Literal
 
+from cyclopts import App
+
 from dprl._core.disk import refuse_overwrite
+from dprl._core.table import many
 from dprl.apps.cli.console import command, complain, progress, show, told, warned
-from dprl.apps.cli.options import Flag, Json, MaybeLogOptions, MaybeWhole
+from dprl.apps.cli.options import FilesOfLog, Flag, Json, LogOptions, MaybeLogOptions, MaybeWhole
 from dprl.errors import EvidenceError, ParameterError
 
 # --- `dprl merge`: what several sites counted, together
@@ -38,6 +42,13 @@ def merge(
     from dprl.planning.sites import load_counts
 
     refuse_overwrite(out, *files)
+    folders = [file for file in files if Path(file).is_dir()]
+    if folders:
+        raise ParameterError(
+            "a folder of evidence has small cells in it, and is not for others.",
+            folders[0],
+            f"Make a file of it first: dprl evidence {folders[0]} --site NAME --out FILE",
+        )
     if out is None and (json or sys.stdout.isatty()):
         raise ParameterError(
             "--out is missing: evidence is not text for a screen.",
@@ -142,6 +153,11 @@ def count_rows(
             "Save the result of the query as CSV, with a header.",
         ) from error  # fmt: skip
     counted = from_query(read, agreed, site=site, **({} if k is None else {"k": k}))
+    return _saved(counted, out, json)
+
+
+def _saved(counted: Any, out: Path, json: bool) -> int:
+    """Save what can be given away, and say what is in it."""
     counted.save(out)
     facts = {"evidence": str(out), "digest": counted.digest(), **counted.sites[0]}
     return told(facts, f"{counted.explain()}\n\nSaved as {out}.", json)
@@ -150,8 +166,11 @@ def count_rows(
 # --- `dprl evidence`: what a site counts of its log, for others to add up; no rows leave it
 
 
-@command
-def evidence(
+evidence = App(name="evidence", help_format="markdown", suppress_keyboard_interrupt=False)
+
+
+@evidence.default
+def count_log(
     files: list[str] | None = None,
     /,
     *,
@@ -174,7 +193,8 @@ def evidence(
     table: str | None = None,
     decimals: MaybeWhole = None,
     precision: MaybeWhole = None,
-    dialect: Literal["standard", "duckdb", "postgres"] | None = None,
+    dialect: Literal["standard", "duckdb", "postgres", "spark", "bigquery", "snowflake"]
+    | None = None,
     rows: Path | None = None,
     explain: Flag = False,
     json: Json = False,
@@ -191,6 +211,10 @@ def evidence(
 
     What would leave the site: `dprl evidence north.evidence --explain`
 
+    Every day a little: `dprl evidence add day-2026-11-16.parquet --folder counted ...`, and
+    `dprl fit counted --no-plan` in place of a log; `dprl evidence counted --out north.evidence`
+    makes a file of the folder that can be given away.
+
     In a warehouse: `dprl evidence --sql --schema schema.json --table visits --dialect postgres ...`
     prints the query, and `dprl evidence --rows result.csv --schema schema.json --out
     north.evidence` takes its result.
@@ -199,7 +223,7 @@ def evidence(
     `dprl evidence visits.csv --points all.evidence --n-min 20 --out north.plan ...`
 
     Args:
-        files: CSV or Parquet files of a log; with --explain evidence files.
+        files: CSV or Parquet files of a log; a folder of evidence; with --explain evidence files.
         log: Which column is what.
         schema: The schema that all sites agreed on, a JSON file.
         out: Where to save what was counted, such as north.evidence.
@@ -223,7 +247,7 @@ def evidence(
         table: With --sql: the table, as it is written after FROM.
         decimals: With --sql: how many decimals rewards have; by default 0.
         precision: With --sql: how many decimals of gamma^k are kept; by default 12.
-        dialect: With --sql: whose type of large numbers is named; by default standard.
+        dialect: With --sql: how types are called and names quoted; by default standard.
         rows: A CSV file with the result of that query, in place of a log; needs --schema and --out.
         explain: Say what is in evidence files, line by line.
     """
@@ -255,6 +279,11 @@ def evidence(
     if points is not None:
         return _count_again(given, log or MaybeLogOptions(), points, n_min, contrast, out, k, site,
                             json)  # fmt: skip
+    if len(given) == 1 and out is not None and Path(given[0]).is_dir():
+        from dprl.evidence import EvidenceFolder
+
+        kept = EvidenceFolder.open(given[0])
+        return _saved(kept.evidence(site=site, **({} if k is None else {"k": k})), out, json)
     if schema is None or out is None or not given:
         gone = "--schema" if schema is None else "--out" if out is None else "a log"
         raise ParameterError(
@@ -262,6 +291,79 @@ def evidence(
             do="Write a schema first with --make-schema, or look into a file with --explain.",
         )
     return _count(given, log or MaybeLogOptions(), schema, out, k, site, json)
+
+
+@evidence.command
+def add(
+    files: FilesOfLog,
+    /,
+    *,
+    log: LogOptions,
+    folder: Path = Path("counted"),
+    schema: Path | None = None,
+    keep_rows: Flag = False,
+    reopen: Flag = False,
+    json: Json = False,
+) -> int:
+    """Count a day's log and keep what was counted in a folder, beside the days before.
+
+    Nothing that was counted is read again. Groups (patients; episodes without --group) that were
+    counted before are refused, or reopened.
+
+    Example: `dprl evidence add day-2026-11-16.parquet --folder counted --schema schema.json ...`
+
+    Then: `dprl fit counted --n-min 20 --no-plan --out policy.dprl`
+
+    Args:
+        files: CSV or Parquet files of the day's log.
+        log: Which column is what.
+        folder: Where evidence is kept. It is yours alone: small cells are in it.
+        schema: The first time: the schema to count with, of `dprl evidence --make-schema`.
+        keep_rows: The first time: keep the rows too, so that groups that come again can be
+            reopened.
+        reopen: Take out what groups that come again contributed, and count their rows of all days
+            together; needs a folder with rows.
+    """
+    import dprl
+    from dprl.evidence import EvidenceFolder
+
+    new = not folder.exists()
+    if new and schema is None:
+        raise ParameterError(
+            f"there is no folder of evidence {str(folder)!r} yet: --schema is missing.",
+            do="Say the schema to count with (dprl evidence --make-schema makes one), or the "
+            "right --folder.",
+        )
+    if not new and (schema is not None or keep_rows):
+        given = "--schema" if schema is not None else "--keep-rows"
+        raise ParameterError(
+            f"{given} is for a new folder, and {str(folder)!r} is there.",
+            do="Leave it out: a folder keeps what it began with.",
+        )
+    with progress() as tell, warned() as cautions:
+        data = dprl.read(files, **log.options(features=False), progress=tell)
+        tell("counting (the first run compiles for some seconds)", 0.0)
+        kept = (
+            EvidenceFolder.open(folder)
+            if schema is None
+            else EvidenceFolder.create(folder, dprl.SiteSchema.load(schema), keep_rows=keep_rows)
+        )
+        try:
+            reopened = kept.add(data, name=Path(files[0]).name, reopen=reopen)
+        except BaseException:
+            if new:
+                shutil.rmtree(folder)
+            raise
+        total = kept.evidence(k=1)
+    facts = {"folder": str(folder), "days": kept.days, "reopened": reopened,
+             "groups": total.groups, "episodes": total.facts.n_episodes,
+             "warnings": cautions}  # fmt: skip
+    again = f", of which {reopened:,} were counted before and are put together" * bool(reopened)
+    words = (
+        f"{data!r}\nAdded {len(data.groups):,} groups{again}. {folder}: {total.groups:,} groups, "
+        f"{total.facts.n_episodes:,} episodes, added on {many(kept.days, 'occasion')}."
+    )
+    return told(facts, words, json, cautions)
 
 
 def _explain(files: list[str], json: bool) -> int:
@@ -382,3 +484,6 @@ def _count_again(
              "warnings": cautions}  # fmt: skip
     words = f"{data!r}\n{plan.explain().split(chr(10) * 2)[0]}\n\nSaved as {out}."
     return told(facts, words, json, cautions)
+
+
+command(evidence)

@@ -112,6 +112,22 @@ def whole_evidence(log: Log, schema: SiteSchema) -> SiteEvidence:
     )
 
 
+def added(parts: Sequence[SiteEvidence]) -> SiteEvidence:
+    """Parts of one log, of which no group is in two, as one: as `whole_evidence` of it all."""
+    facts = [part.sites[0] for part in parts]
+    total = {n: sum(f[n] for f in facts) for n in ("episodes", "groups", "cut_episodes")}
+    own = {
+        **facts[0], **total, "grouped": any(f["grouped"] for f in facts),
+        "timed": all(f["timed"] for f in facts),
+    }  # fmt: skip
+    if "log" in own:
+        own["log"] = f"{sum(int(f['log'], 16) for f in facts) % (1 << 64):016x}"
+    chances = {f.get("chances", "none") for f in facts}
+    if any("chances" in f for f in facts):
+        own["chances"] = chances.pop() if len(chances) == 1 else "some"
+    return add_parts(parts, [own])
+
+
 def as_site(parts: Sequence[SiteEvidence], *, k: int, site: str) -> SiteEvidence:
     """What a site gives away of parts of its log, of which no group is in two.
 
@@ -120,25 +136,18 @@ def as_site(parts: Sequence[SiteEvidence], *, k: int, site: str) -> SiteEvidence
         k: The fewest groups of anything that is given away.
         site: A name for the site.
     """
-    facts = [part.sites[0] for part in parts]
-    total = {n: sum(f[n] for f in facts) for n in ("episodes", "groups", "cut_episodes")}
-    if total["groups"] < k:
+    whole = added(parts)
+    if whole.groups < k:
         raise LogError(
-            f"the log has {total['groups']:,} groups, and nothing of fewer than k = {k} is given "
+            f"the log has {whole.groups:,} groups, and nothing of fewer than k = {k} is given "
             "away.",
             do="Wait until there are more of them, or choose a smaller k.",
         )
-    own = {
-        **facts[0], **total, "site": site, "k": k, "grouped": any(f["grouped"] for f in facts),
-        "timed": all(f["timed"] for f in facts),
-    }  # fmt: skip
+    own = {**whole.sites[0], "site": site, "k": k}
     if "log" in own:  # whether two files are of one log can be told; the log cannot be told from it
-        mark = sum(int(f["log"], 16) for f in facts) % (1 << 64)
+        mark = int(own["log"], 16)
         own["log"] = hashlib.sha256(f"dprl-site|{mark}".encode()).hexdigest()[:32]
-    chances = {f.get("chances", "none") for f in facts}
-    if any("chances" in f for f in facts):
-        own["chances"] = chances.pop() if len(chances) == 1 else "some"
-    return sealed(_suppressed(add_parts(parts, [own]), k))
+    return sealed(_suppressed(replace(whole, sites=(own,)), k))
 
 
 def _suppressed(whole: SiteEvidence, k: int) -> SiteEvidence:

@@ -983,7 +983,8 @@ class SiteEvidence:
         """Read it from a file. No code from the file is run.
 
         Args:
-            source: The path, "-" for standard input, or a stream of bytes.
+            source: The path of a file, or of an `dprl.evidence.EvidenceFolder`, of which nothing is
+                suppressed; "-" for standard input, or a stream of bytes.
 
         Returns:
             The evidence.
@@ -1125,6 +1126,18 @@ def _refuse_mixed(parts: Sequence[SiteEvidence]) -> None:
             if mark and mark in seen:
                 _refuse_twice(seen[mark], site)
             seen[mark] = site
+        name = f"name {site['site']}"
+        if site["site"] and name in seen:
+            raise EvidenceError(
+                f"two files are of one site, {site['site']!r}: who is in both would count twice.",
+                f"{seen[name]['groups']:,} and {site['groups']:,} groups",
+                worded(
+                    "Count a site once. Its days can be kept in a folder, which knows who comes "
+                    "again: {how}.",
+                    how=either("dprl.evidence.EvidenceFolder", "dprl evidence add"),
+                ),
+            )
+        seen[name] = site
     single = [part for part in parts if len(part.sites) == 1]
     for one, other in itertools.combinations(single, 2):
         if _same_counts(one, other):
@@ -1203,6 +1216,10 @@ def _opened(source: str | os.PathLike[str] | IO[bytes]) -> tuple[Path | IO[bytes
     if not isinstance(source, str | os.PathLike):
         return io.BytesIO(source.read(LARGEST + 1)), "the stream"
     path = Path(source)
+    if path.is_dir():
+        from dprl.evidence.sites.folder import EvidenceFolder
+
+        return io.BytesIO(EvidenceFolder.open(path).evidence(k=1).to_bytes()), path.name
     if not path.is_file():
         raise EvidenceError(f"there is no evidence file {str(path)!r}.", do="Check the path.")
     return path, path.name

@@ -198,9 +198,14 @@ def _rows(parts: Any) -> Iterator[tuple[Any, Any]]:
 
 # --- The evidence query: what a site counts, as SQL that a warehouse runs, in whole numbers
 
-Dialect = Literal["standard", "duckdb", "postgres"]
-WHOLE = {"standard": "NUMERIC(38, 0)", "duckdb": "HUGEINT", "postgres": "NUMERIC"}
+Dialect = Literal["standard", "duckdb", "postgres", "spark", "bigquery", "snowflake"]
+WHOLE = {
+    "standard": "NUMERIC(38, 0)", "duckdb": "HUGEINT", "postgres": "NUMERIC",
+    "spark": "DECIMAL(38, 0)", "bigquery": "BIGNUMERIC", "snowflake": "NUMBER(38, 0)",
+}  # fmt: skip
 """Dialect → its type of large whole numbers."""
+BACKTICKS = ("spark", "bigquery")
+"""Dialects that quote names with backticks, and call text STRING."""
 COLUMNS = ("part", "state", "action", "n", "total", "squares", "lowest", "highest")
 """The columns of the result."""
 DIGITS = 12
@@ -239,8 +244,8 @@ def sql_query(
         precision: How many decimals of γ^k are kept where γ < 1, 6 to 18. Default 12. Returns in
             whole numbers of 10^-(decimals + precision), squared and added up, must fit into the
             database's numbers (38 digits in most): it says so where they do not.
-        dialect: "standard" (default), "duckdb" or "postgres": the name of the type of large whole
-            numbers.
+        dialect: "standard" (default), "duckdb", "postgres", "spark", "bigquery" or "snowflake": how
+            types are called and names quoted.
 
     Returns:
         The query. Its rows are for `from_query`.
@@ -271,10 +276,10 @@ def sql_query(
             "Leave them out of the schema and cut the table beforehand, or count with dprl "
             "evidence.",
         )
-    whole = WHOLE[dialect]
+    whole, text = WHOLE[dialect], "STRING" if dialect in BACKTICKS else "VARCHAR"
     scale = 10**decimals
     column = {
-        name: _quoted(value)
+        name: _quoted(value, "`" if dialect in BACKTICKS else '"')
         for name, value in (
             ("episode", episode), ("moment", time), ("state", state), ("action", action),
             ("reward", reward), ("grp", group or episode),
@@ -284,13 +289,13 @@ def sql_query(
     lines = [
         "-- Evidence of a table, by dprl; every number is a whole number.",
         "WITH dprl_steps AS (",
-        *_steps(column, table, scale, whole),
+        *_steps(column, table, scale, whole, text),
         "), dprl_places AS (",
         "  SELECT grp, episode, moment, state, action, r,",
         "    ROW_NUMBER() OVER (PARTITION BY episode ORDER BY moment) AS t,",
         "    MIN(moment) OVER (PARTITION BY episode) AS began",
         "  FROM dprl_steps",
-        *_returns(schema.gamma, precision, whole),
+        *_returns(schema.gamma, precision, whole, dialect),
         "), dprl_ranked AS (",
         "  SELECT state, action, g,",
         "    ROW_NUMBER() OVER (PARTITION BY grp, state ORDER BY began, episode, t) AS visit,",
@@ -302,26 +307,28 @@ def sql_query(
         "  SELECT CASE WHEN visit = 1 THEN 'first' ELSE 'later' END AS part, state, action, g",
         "  FROM dprl_ranked WHERE occurrence = 1",
         ")",
-        *_results(whole, exponent),
+        *_results(whole, exponent, text),
     ]
     if schema.value_range is not None:
         lines += _bins(schema.value_range, exponent, whole)
     return "\n".join(lines) + "\n"
 
 
-def _quoted(name: str) -> str:
+def _quoted(name: str, mark: str) -> str:
     if not isinstance(name, str) or not name or "\x00" in name:
         raise ParameterError(f"a column must be named by text; got {name!r}.")
-    return '"' + name.replace('"', '""') + '"'
+    if mark == "`" and set(name) & {"`", "\\"}:
+        raise ParameterError(f"this dialect has no such column name: {name!r}.")
+    return mark + name.replace(mark, 2 * mark) + mark
 
 
-def _steps(column: dict[str, str], table: str, scale: int, whole: str) -> Iterator[str]:
+def _steps(column: dict[str, str], table: str, scale: int, whole: str, text: str) -> Iterator[str]:
     reward = column["reward"]
     missing = " OR ".join(f"{name} IS NULL" for name in dict.fromkeys(column.values()))
     yield f"  SELECT {column['grp']} AS grp, {column['episode']} AS episode,"
     yield f"    {column['moment']} AS moment,"
-    yield f"    CAST({column['state']} AS VARCHAR) AS state,"
-    yield f"    CAST({column['action']} AS VARCHAR) AS action,"
+    yield f"    CAST({column['state']} AS {text}) AS state,"
+    yield f"    CAST({column['action']} AS {text}) AS action,"
     yield f"    CAST(ROUND({reward} * {scale}) AS {whole}) AS r,"
     yield f"    CASE WHEN {missing}"
     odd = f"ABS({reward} * {scale} - ROUND({reward} * {scale}))"
@@ -330,7 +337,7 @@ def _steps(column: dict[str, str], table: str, scale: int, whole: str) -> Iterat
     yield f"  FROM {table}"
 
 
-def _returns(gamma: float, precision: int, whole: str) -> Iterator[str]:
+def _returns(gamma: float, precision: int, whole: str, dialect: str) -> Iterator[str]:
     if gamma == 1:
         yield "), dprl_returns AS ("
         yield "  SELECT grp, episode, began, t, state, action, SUM(r) OVER ("
@@ -340,10 +347,13 @@ def _returns(gamma: float, precision: int, whole: str) -> Iterator[str]:
         yield "  FROM dprl_places"
         return
     weights = _weights(gamma, precision)
-    yield "), dprl_powers (k, w) AS ("
-    yield "  VALUES"
-    for k, w in enumerate(weights):
-        yield f"    ({k}, CAST({w} AS {whole})){',' if k + 1 < len(weights) else ''}"
+    start, one, end = "(VALUES", "({}, {})", ") AS dprl_listed (k, w)"
+    if dialect == "bigquery":
+        start, one, end = "UNNEST([", "STRUCT({} AS k, {} AS w)", "])"
+    yield "), dprl_powers AS ("
+    yield f"  SELECT k, CAST(w AS {whole}) AS w FROM {start}"
+    yield ",\n".join(f"    {one.format(k, w)}" for k, w in enumerate(weights))
+    yield f"  {end}"
     yield "), dprl_returns AS ("
     yield "  SELECT a.grp, a.episode, a.began, a.t, a.state, a.action,"
     yield "    SUM(b.r * dprl_powers.w) AS g"
@@ -373,10 +383,10 @@ def _weights(gamma: float, precision: int) -> list[int]:
     return weights
 
 
-def _results(whole: str, exponent: int) -> Iterator[str]:
+def _results(whole: str, exponent: int, text: str) -> Iterator[str]:
     def one(part: str, n: str, source: str, total: str = "", state: str = "") -> list[str]:
         none = f"CAST(NULL AS {whole})"
-        label = "CAST(NULL AS VARCHAR)"
+        label = f"CAST(NULL AS {text})"
         return [
             f"UNION ALL SELECT '{part}', {state or label}, {label}, {n}, {total or none},",
             f"  {none}, {none}, {none} {source}".rstrip(),
@@ -509,7 +519,11 @@ def _not_ours(why: str) -> EvidenceError:
 def _named(row: Any) -> Row:
     """A row by name, with its numbers as whole numbers."""
     try:
-        named = dict(row) if isinstance(row, Mapping) else dict(zip(COLUMNS, row, strict=True))
+        named = (
+            {str(name).lower(): value for name, value in row.items()}  # Snowflake shouts
+            if isinstance(row, Mapping)
+            else dict(zip(COLUMNS, row, strict=True))
+        )
         for name in COLUMNS[3:]:
             value = named[name]
             if value is None or value == "":

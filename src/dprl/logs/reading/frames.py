@@ -17,7 +17,7 @@ from dprl.logs.encoding.doses import actions_of, checked_bins
 from dprl.logs.reading.also import AlsoNames, also_names, collect
 from dprl.logs.reading.columns import Coded, Columns, encode, encode_menus, numbers, tidy_labels
 from dprl.logs.reading.dates import text_times
-from dprl.logs.reading.lake import gathered
+from dprl.logs.reading.lake import gathered, refuse_files_of_lake
 from dprl.logs.reading.options import Reading
 from dprl.logs.reading.sums import costs_of, is_sum, part_columns, summed, weights_of
 from dprl.logs.reading.text import Text, fold
@@ -333,6 +333,7 @@ def frame_columns(
     reading: Reading,
 ) -> Columns:
     """The columns of a pandas, polars, Arrow, DuckDB or other table that narwhals supports."""
+    refuse_files_of_lake(frame)
     if hasattr(frame, "fetchnumpy") and hasattr(frame, "project"):  # a DuckDB relation
         refuse_twins(frame.columns, "the table")
         names = chosen_names(reading, frame.columns)

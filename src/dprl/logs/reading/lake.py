@@ -8,6 +8,7 @@ parts has it written once, batch by batch, to a Parquet file in its private fold
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from dprl.errors import LogError
 
 HANDED_OVER = "table.parquet"
 """The file that a table is written to."""
+PARQUET = re.compile(r"\.(parquet|pq)$|[*\]]$", re.IGNORECASE)
+"""What a name of Parquet files, or a pattern for them, ends in."""
 
 
 def is_table(source: Any) -> bool:
@@ -67,6 +70,7 @@ def written_out(source: Any, folder: Path) -> Path:
         >>> written_out(duckdb.sql("SELECT 1 AS id"), pathlib.Path(".")).name
         'table.parquet'
     """
+    refuse_files_of_lake(source)
     path = folder / HANDED_OVER
     try:
         if hasattr(source, "sink_parquet"):
@@ -87,6 +91,19 @@ def written_out(source: Any, folder: Path) -> Path:
             "Read it with its own library first, to see whether it is whole.",
         ) from error
     return path
+
+
+def refuse_files_of_lake(source: Any) -> None:
+    """Refuse a DuckDB relation that reads the Parquet files of a lake one by one.
+
+    Files that stand in a view are not seen; `delta_scan` and `iceberg_scan` name folders.
+    """
+    if hasattr(source, "sql_query"):
+        from dprl.logs.reading.paths import refuse_managed  # which reads frames, which come here
+
+        words = re.findall(r"'((?:[^']|'')+)'", source.sql_query())
+        files = (Path(word.replace("''", "'")) for word in words if PARQUET.search(word))
+        refuse_managed(above for file in files for above in file.absolute().parents)
 
 
 def _is_arrow(source: Any) -> bool:

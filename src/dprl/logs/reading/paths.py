@@ -49,7 +49,7 @@ def open_files(paths: Any) -> tuple[list[str], str]:
     files: list[str] = []
     for path in (os.fspath(p) for p in given):
         if Path(path).is_dir():
-            _refuse_managed([Path(path)])
+            refuse_managed([Path(path)])
             raise LogError(
                 f"{path!r} is a folder.", do=f"Name its files: {os.path.join(path, '*.parquet')!r}."
             )
@@ -71,7 +71,7 @@ def open_files(paths: Any) -> tuple[list[str], str]:
             )
     real = [os.path.realpath(f) for f in files]
     if kinds == {"parquet"}:
-        _refuse_managed(above for f in (*files, *real) for above in Path(f).absolute().parents)
+        refuse_managed(above for f in (*files, *real) for above in Path(f).absolute().parents)
     for i, file in enumerate(real):
         if file in real[:i]:
             raise LogError(
@@ -87,7 +87,7 @@ MANAGED = {
 """What a folder has in it where its files are a table with a history → of which kind it is."""
 
 
-def _refuse_managed(folders: Iterable[Path]) -> None:
+def refuse_managed(folders: Iterable[Path]) -> None:
     """Refuse the folder of a table whose files also hold rows that it no longer has."""
     for folder, (sign, kind) in itertools.product(dict.fromkeys(folders), MANAGED.items()):
         found = next(folder.glob(sign), None)
@@ -347,7 +347,7 @@ def scan_table(file: Path, run: Run) -> str:
     """
     where, name = quoted(literal(file), "'"), str(file)
     if file.name.lower().endswith(".parquet"):
-        _refuse_managed(file.absolute().parents)
+        refuse_managed(file.absolute().parents)
         columns_of_files([name], "parquet", run)
         read = f"read_parquet({where}, hive_partitioning=false)"
         return f"(SELECT *{turned} FROM {read})" if (turned := halves([name], run)[name]) else read

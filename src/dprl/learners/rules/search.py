@@ -566,7 +566,8 @@ class Claims:
         tested: All proposals as rules, with what is on record about them; most per decision first.
         issued: Those that are issued, in the same order.
         worth: What following the issued rules at every step brings an episode over usual practice,
-            less a standard error; divisions are compared by it. 0 for no rules.
+            less a standard error where they are for some; searches are compared by it. 0 for no
+            rules.
         whole: What following the issued rules at every step (or, where none is issued, those that
             passed their own tests, or all) brings an episode over usual practice: gain, low and
             high; "exact", whether that supposes nothing of what follows; "sound", whether it could
@@ -698,6 +699,7 @@ def certify(
         if all(passed[u] for u in s) and adjusted[first + i] <= delta
         and test.low[first + i] > margin
     ]  # fmt: skip
+    less = 0.0 if one_of else KAPPA  # to leave some out must be earned
     alone = tuple(u for u in range(len(claims)) if passed[u]) or tuple(range(len(claims)))
     shown = sets.index(alone) if alone in sets else len(sets) - 1
     if one_of:
@@ -720,7 +722,7 @@ def certify(
     return Claims(
         [rules[k] for k in order],
         [rules[k] for k in order if fine and k in spoken],
-        float(test.mean[first + shown] - KAPPA * test.se[first + shown]) - margin if fine else 0.0,
+        float(test.mean[first + shown] - less * test.se[first + shown]) - margin if fine else 0.0,
         facts_of_whole,
         sum(len(own) for u, own in enumerate(claims) if passed[u] and (not one_of or u == shown)),
     )

@@ -54,7 +54,7 @@ WIDER = 1.5
 """How much wider than otherwise the error by weights alone may be."""
 FLOOR = 0.05
 """The least probability that a weight is divided by."""
-RIDGE, RIDGE_OF_PAST = 0.5, 0.05
+RIDGE, RIDGE_OF_PAST = 0.5, 1e-3
 """Shrinkage of the columns of φ, in mean squares of a column; of what was done and is said less.
 
 Of 36 sets of rules of two simulated wards of 2,000 stays the estimate was too low by .31 of what

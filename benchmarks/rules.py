@@ -80,17 +80,17 @@ def one_fit(depth: int) -> dict:
     def progress(stage: str, share: float) -> None:
         now("models" if stage.startswith("models") else stage)
 
-    plain = rules.choose
+    plain = rules.choose_lam
 
     def choose(*given, **more):
-        now("choice of settings")
+        now("choice of λ")
         result = plain(*given, **more)
         now("search")
         return result
 
     small, log = ward(3_000), ward(STEPS)
     dprl.gate(dprl.Rules(gamma=GAMMA, splits=1, depth=depth), small, value_range=(-99, 99))
-    rules.choose = choose
+    rules.choose_lam = choose
     now("scores")
     policy = dprl.Rules(gamma=GAMMA, depth=depth).fit(log, progress=progress)
     now("the exact gate")
@@ -215,7 +215,7 @@ def fits(depths: list[int]) -> str:
     for depth in depths:
         rows.append(in_a_process(sys.executable, "--one", str(depth)))
         print(rows[-1], flush=True)
-    names = ("models", "scores", "choice of settings", "search", "certifying", "the exact gate")
+    names = ("models", "scores", "choice of λ", "search", "certifying", "the exact gate")
     lines = [
         f"{STEPS:,} steps, {FEATURES} features, {ACTIONS} actions, {STEPS // LENGTH:,} episodes; "
         "three divisions. CPU seconds of all\nthreads; wall seconds in brackets. The gate is not "

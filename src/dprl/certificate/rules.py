@@ -351,7 +351,7 @@ def _proposals(policy: RulePolicy) -> tuple[dict[str, Any], tuple[Rule, ...]]:
         dates = days_told(policy)
         proposals = tuple(dated(rule, dates) for rule in read_rules(record["tested"]))
         proposals = tuple(rule for rule in proposals if not rule.facts.get("doubt"))
-        own_level = len(record["divisions"]) - policy.parameters["splits"] in (0, 1)
+        own_level = len(record["divisions"]) >= policy.parameters["splits"]
     except (KeyError, TypeError) as error:
         raise _damaged() from error
     strange = [r for r in proposals if r.action not in policy.actions]
@@ -403,9 +403,9 @@ def _certifying(
             if proposing is None
             else say_many(
                 "One half of the groups proposed {n:,} rule, the other half certified it; {k} "
-                "such divisions share the level.",
+                "ways to propose share the level.",
                 "One half of the groups proposed {n:,} rules, the other half certified them, all "
-                "at once; {k} such divisions share the level.",
+                "at once; {k} ways to propose share the level.",
                 proposals,
                 k=divisions,
             )

@@ -62,7 +62,7 @@ MANY = 8
 """How many columns are looked at for a group without takers, those that go with who took first."""
 SMALL_LOG = 4_000
 """The most steps of which as many are looked at for an end; else one more than `FEW`."""
-LINES = {"C": 1.0, "max_iter": 200}
+LINES = {"C": 1.0, "max_iter": 200, "solver": "newton-cholesky"}
 """The model of who takes the action against which a region is a surprise."""
 TERMS, SMALL = 6, 0.25
 """The most features of a sum, and the least weight beside the largest, per standard deviation."""
@@ -392,10 +392,14 @@ def _ends(
 def _grown(Z: Floats, sums: Ints, taken: Bools, share: float) -> Iterator[tuple[Side, ...]]:
     """The nodes of a tree with hardly any takers: the sides on the way there."""
     codes, cuts = _coded(Z)
+    least = max(LEAST, EXPECTED / share)
+    others = (1 - min(ETA, share / RARER)) * least - 1
     nodes: list[tuple[tuple[Side, ...], Ints]] = [((), np.arange(len(Z)))]
     while nodes:
         path, rows = nodes.pop()
         took = int(taken[rows].sum())
+        if len(rows) < least or len(rows) - took < others:
+            continue  # no part of it can be a region
         if hardly(took, len(rows), share):
             yield path
         elif len(path) < DEPTH and len(rows) >= 2 * LEAST and took < len(rows):
@@ -458,28 +462,29 @@ def _directions(Z: Floats, sums: Ints, taken: Bools) -> Iterator[tuple[tuple[int
     if len(own) < 2:
         return
     spread = Z[:, own].std(axis=0)
-    x, inside = (Z[:, own] - Z[:, own].mean(axis=0)) / spread, np.arange(len(Z))
+    x, some = (Z[:, own] - Z[:, own].mean(axis=0)) / spread, taken
     for _ in range(1 + ZOOMS):
-        some = taken[inside]
-        if len(inside) < 2 * LEAST or some.all() or not some.any():
+        if len(x) < 2 * LEAST or some.all() or not some.any():
             return
-        weight = _line(x[inside], some)
+        gram, right = _moments(x, some)
+        weight = np.linalg.solve(gram, right)
         big = np.argsort(-np.abs(weight), kind="stable")[:TERMS]
         big = big[np.abs(weight[big]) >= SMALL * np.abs(weight[big[0]])]
         if len(big) < len(own):
             weight = np.zeros(len(own))
-            weight[big] = _line(x[inside][:, big], some)
+            weight[big] = np.linalg.solve(gram[np.ix_(big, big)], right[big])
         if len(big) > 1:
             raw = weight[big] / spread[big]
             raw = raw / raw[0]
             yield tuple((int(own[j]), float(f"{w:.2g}")) for j, w in zip(big, raw, strict=True))
-        low = x[inside] @ weight
-        inside = inside[low <= np.median(low)]
+        low = x @ weight
+        near = low <= np.median(low)
+        x, some = x[near], some[near]
 
 
-def _line(x: Floats, taken: Bools) -> Floats:
-    """The least-squares direction of who took the action, a little shrunk."""
-    x = x - x.mean(axis=0)
-    gram = x.T @ x
+def _moments(x: Floats, taken: Bools) -> tuple[Floats, Floats]:
+    """What the least-squares direction of who took the action solves, a little shrunk."""
+    mean = x.mean(axis=0)
+    gram = x.T @ x - len(x) * np.outer(mean, mean)
     gram[np.diag_indices_from(gram)] += 1e-3 * len(x) + 1.0
-    return np.asarray(np.linalg.solve(gram, x.T @ (taken - taken.mean())))
+    return gram, np.asarray(x.T @ (taken - taken.mean()))

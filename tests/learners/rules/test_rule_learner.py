@@ -69,7 +69,7 @@ def test_what_is_told_of_a_rule(policy):
 def test_divisions_share_the_level_and_the_best_is_issued(policy):
     rules = policy.provenance["rules"]
     divisions = rules["divisions"]
-    assert [d["seed"] for d in divisions] == [0, 1, 2, -1]  # -1: the same action for everyone
+    assert [d["seed"] for d in divisions] == [0, 0, 0, 1, 1, 1, 2, 2, 2, -1]  # -1: for everyone
     best = max(divisions, key=lambda d: d["worth"])
     assert rules["division"] == best["seed"]
     assert len(policy.rules) == best["certified"] > 0
@@ -77,39 +77,43 @@ def test_divisions_share_the_level_and_the_best_is_issued(policy):
     one = dprl.Rules(gamma=1.0, splits=1, seed=best["seed"]).fit(ward(0)[0], **QUICK)
     assert one.provenance["rules"]["division"] == best["seed"]
     assert any("3 divisions" in note for note in policy.provenance["notes"])
-    least = 1 / 10_000  # the smallest p-value of 9,999 draws; four pay for four
-    assert min(rule.facts["p"] for rule in policy.rules) == pytest.approx(4 * least)
+    least = 1 / 10_000  # the smallest p-value of 9,999 draws; ten pay for ten
+    assert min(rule.facts["p"] for rule in policy.rules) == pytest.approx(10 * least)
 
 
-def test_the_proposing_half_knows_nothing_of_the_other():
+def test_the_proposing_half_knows_nothing_of_the_other(monkeypatch):
     """Whatever comes of the groups that certify, the same rules are proposed."""
+    from dprl.learners.rules import learner
+
     log, _ = ward(0)
     inside = deal(len(log.groups), 0.5, 0)
     other = dataclasses.replace(log, reward=np.where(inside, log.reward, 9 - 5 * log.reward))
+    propose, proposed = learner.propose, []
+    monkeypatch.setattr(
+        learner, "propose", lambda *given: proposed.append(propose(*given)) or proposed[-1]
+    )
     one, two = (dprl.Rules(gamma=1.0, splits=1).fit(each, **QUICK) for each in (log, other))
-    proposed = [
-        {(str(r["conditions"]), r["suggested"]) for r in p.provenance["rules"]["tested"]}
-        for p in (one, two)
-    ]
-    assert proposed[0] == proposed[1] != set()
+    assert len(proposed) == 6
+    assert proposed[:3] == proposed[3:]
+    assert all(proposed)
     assert one.provenance["rules"]["tried"] == two.provenance["rules"]["tried"]
 
 
-def test_settings_are_chosen_inside_the_half(policy):
+def test_lam_is_chosen_inside_the_half_and_every_search_shares_the_level(policy):
     rules = policy.provenance["rules"]
     chosen = next(d for d in rules["divisions"] if d["seed"] == rules["division"])
-    lams, judged = rules["tried"][:4], rules["tried"][4:]
-    assert {t["lam"] for t in lams} == {1.0, 0.95, 0.9, 0.8}
-    likely = [t for t in lams if abs(t["away"]) <= 2]
+    tried = rules["tried"]
+    assert {t["lam"] for t in tried} == {1.0, 0.95, 0.9, 0.8}
+    likely = [t for t in tried if abs(t["away"]) <= 2]
     assert chosen["lam"] == min(likely, key=lambda t: (t["se"], -t["lam"]))["lam"]  # not its gain
-    assert {t["depth"] for t in judged} == {1, 2}
-    assert {t["n_min"] for t in judged} == {20, 40, 80}
-    low = [t["gain"] - t["se"] for t in judged]
-    stages = {"depth": range(2), "n_min": range(2, 5)}
-    for name, places in stages.items():  # each stage takes the largest lower end
-        assert judged[max(places, key=low.__getitem__)][name] == chosen[name]
+    searches = [(d["depth"], d["n_min"]) for d in rules["divisions"]]
+    each = [(1, 20), (2, 20), (2, 40)]
+    assert searches == each * policy.parameters["splits"] + [(0, 20)]
+    issued = [d["worth"] for d in rules["divisions"] if d["certified"]]
+    assert any(d["worth"] == max(issued) for d in rules["divisions"]
+               if d["seed"] == rules["division"])  # fmt: skip
     fixed = dprl.Rules(gamma=1.0, lam=0.5, splits=1).fit(ward(0)[0], **QUICK)
-    assert {t["lam"] for t in fixed.provenance["rules"]["tried"]} == {0.5}
+    assert {d["lam"] for d in fixed.provenance["rules"]["divisions"][:-1]} == {0.5}
 
 
 def test_worth_adds_up_to_the_whole(policy):
@@ -331,27 +335,20 @@ def test_where_actions_do_nothing_nothing_is_certified():
     assert issued <= 5  # 1.5 expected at delta = .05; three standard errors
 
 
-def test_no_setting_is_searched_twice(monkeypatch):
-    """Settings that are tried once more on the way are on record again, and not searched again."""
-    from dprl.learners.rules import search
+def test_searches_with_the_same_proposals_are_certified_once(monkeypatch):
+    from dprl.learners.rules import learner
 
-    searched, plain = [], search.propose
-
-    def propose(scores, settings, *more):
-        searched.append((settings, len(scores.rows)))
-        return plain(scores, settings, *more)
-
-    monkeypatch.setattr(search, "propose", propose)
-    policy = dprl.Rules(gamma=1.0, splits=1).fit(ward(0)[0], **QUICK)
-    assert len(searched) == 2 * len({settings for settings, _ in searched})
-    tried = policy.provenance["rules"]["tried"]
-    assert len(tried) == 4 + 2 + 3
-    judged = [t for t in tried if "depth" in t]
-    tuned = {(t["lam"], t["depth"], t["n_min"]) for t in judged}
-    assert len(tuned) == 4
-    assert len(searched) / 2 in (4, 5)  # and once for λ
-    assert all(one == other for one in judged for other in judged
-               if all(one[k] == other[k] for k in ("lam", "depth", "n_min")))  # fmt: skip
+    proposed, certified, propose, certify = [], [], learner.propose, learner.certify
+    monkeypatch.setattr(
+        learner, "propose", lambda *given: proposed.append(tuple(propose(*given))) or proposed[-1]
+    )
+    monkeypatch.setattr(
+        learner, "certify", lambda *g, **k: certified.append(k["splits"]) or certify(*g, **k)
+    )
+    dprl.Rules(gamma=1.0, splits=1).fit(ward(0)[0], **QUICK)
+    assert len(proposed) == 3
+    assert len(certified) == len(set(proposed)) + 1
+    assert set(certified) == {4}
 
 
 def test_fewer_than_two_groups_a_fold_are_refused_with_the_number_of_all_groups():

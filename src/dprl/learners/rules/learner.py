@@ -9,7 +9,8 @@ divided in two halves, A proposes and B certifies.
 2. Credit e_t(λ) (`dprl.evidence.excursions`) and the scores of actions
 (`dprl.learners.rules.search`):
    what doing an action brings over doing otherwise.
-3. A chooses λ, depth and the size of leaves, and proposes (`dprl.learners.rules.search`).
+3. A chooses λ, and proposes with several depths and sizes of leaves
+   (`dprl.learners.rules.search`).
 4. b̂ is tested in every proposed region (`dprl.evidence.score_test`). Where it is refuted the record
    cannot tell what the action brought, and nothing is claimed. It sees no outcomes.
 5. B certifies (`dprl.learners.rules.search`). What passes is issued.
@@ -24,15 +25,14 @@ what follows; λ is the one of least variance on the proposing half that whole r
 there; where they refute it on the certifying half, the rule is not claimed by itself. The whole
 does not rest on λ.
 
-**Several divisions.** A division in two halves is luck: one may put the groups that tell most on
-the wrong side. So several are tried, and, with all groups and λ = 1, the same action for everyone,
-which needs no half that proposes; each has its part δ/(S + 1) of the level, and the one whose whole
-brings most, less a standard error, is issued. By the union bound the chance that some division
-certifies a rule that is none is at most δ, so whichever is taken keeps the claim. That leaves a
-choice free, and "everyone" wins unless a split earns its place: where the same action for everyone
-is certified, rules for some are issued only if, on the half that certified them, following them
-brings more than that by over one standard error. (Rules of two divisions are different statements
-about different regions, so their p-values cannot be averaged.)
+**Several divisions and searches.** A division in two halves is luck: one may put the groups that
+tell most on the wrong side. So several are tried, each with a few depths and sizes of leaves; and,
+with all groups and λ = 1, the same action for everyone, which needs no half that proposes. Each of
+these S claims has δ/S of the level, and the one whose whole brings most is issued; of rules for
+some a standard error is taken off, so that "everyone" wins unless they earn their place. By the
+union bound the chance that some search certifies a rule that is none is at most δ, so whichever is
+taken keeps the claim. (Rules of two divisions are different statements about
+different regions, so their p-values cannot be averaged.)
 
 The claim is **large-sample**, not proved: with probability about 1 - δ following the issued rules
 at every decision brings more than usual practice, and every rule that is claimed by itself brought
@@ -46,7 +46,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -84,13 +84,12 @@ from dprl.learners.rules.search import (
     Search,
     bare_regions,
     certify,
-    choose,
+    choose_lam,
     proposal_of,
     propose,
     rule_of,
     several_left,
     suggestions,
-    whole,
 )
 from dprl.learners.rules.whole import Steps, with_past
 from dprl.logs.censoring import refuse_between, treat_cut
@@ -114,11 +113,10 @@ class Rules(Settings):
 
     Attributes:
         gamma: Discount in (0, 1].
-        depth: The most questions on the way to a rule, 1 to 4; how many are asked, or none (the
-            same for everyone), is chosen by the proposing half. Default 2.
+        depth: The most questions on the way to a rule, 1 to 4; fewer, or none (the same for
+            everyone), are tried as well. Default 2.
         n_min: Groups that took the action in a region, and groups that did not, before it may be
-            suggested there; a whole number >= 2. The proposing half may choose two or four times as
-            many. Default 20.
+            suggested there; a whole number >= 2. Twice as many are tried as well. Default 20.
         delta: The chance that what is claimed of the rules, by themselves or followed at every
             decision, is false, in (0, 1). Default 0.05; the claim is large-sample.
         margin: What a rule must bring over doing otherwise, in units of returns, to be worth a
@@ -128,7 +126,7 @@ class Rules(Settings):
             0.8 that whole returns do not refute there.
         splits: How many divisions in two halves are tried, at least 1; the one that brings most
             over usual practice, less a standard error, is issued, or the same action for everyone,
-            and each has its part of `delta`. Default 3.
+            and each search of each has its part of `delta`. Default 3.
         cuts: The most cuts of a feature that are tried, at quantiles, 1 to 32. Default 16.
         folds: Folds of the cross-fitted models, at least 2. Default 4.
         cut: What to do with cut episodes: "drop-unrelated" (which declares that whether an episode
@@ -351,11 +349,9 @@ class Work:
         learner = self.learner
         self.tell("models of usual practice", 0.0)
         everyone = self.nuisances()
-        divisions = [self._division(everyone, i) for i in range(learner.splits)]
+        divisions = [one for i in range(learner.splits) for one in self._division(everyone, i)]
         divisions.append(self._for_everyone(everyone))
         best = max(divisions, key=lambda d: (bool(d.claims.issued), d.claims.worth, d.seed >= 0))
-        if divisions[-1].claims.issued and not self._earns(best, divisions[-1], everyone):
-            best = divisions[-1]
         says = [self._says(division.claims.issued) for division in divisions]
         same = [float((one == self._says(best.claims.issued)).mean()) for one in says]
         facts = {
@@ -375,7 +371,7 @@ class Work:
             actions=self.log.actions,
             parameters=learner.settings(),
             provenance=provenance_of(
-                log, self.log, notes=_notes(learner, best, everyone, log),
+                log, self.log, notes=_notes(learner, self.searches, best, everyone, log),
                 ranges=_ranges(self.log), rules=facts, probabilities=everyone.source,
                 quantiles=feature_quantiles(self.log),
             ),
@@ -387,20 +383,6 @@ class Work:
     def _says(self, rules: Sequence[Rule]) -> NDArray[np.int64]:
         """int64 (N,), what rules suggest at every step; -1 where they do not speak."""
         return suggestions(self.log, [proposal_of(self.log, rule) for rule in rules])
-
-    def _earns(self, split: _Division, everyone: _Division, models: Nuisances) -> bool:
-        """Whether rules for some bring more than one action for everyone, by a standard error."""
-        if split is everyone:
-            return True
-        certifies = self.scores(models.V, models.b, 1.0).of_groups(~self.proposing(split.seed))
-        steps = Steps(self.log, models.V, models.b, self.learner.gamma)
-        (_, gain, parts), (_, other, own) = (
-            whole(steps, certifies, [proposal_of(self.log, rule) for rule in d.claims.issued],
-                  split.seed)
-            for d in (split, everyone)
-        )  # fmt: skip
-        error = float(np.sqrt(((parts - own) ** 2).sum()))
-        return bool(np.isnan(other) or gain - other > error)
 
     def proposing(self, seed: int) -> NDArray[np.bool_]:
         """bool (G,), the groups that propose in the division of a seed; none of `EVERYONE`."""
@@ -452,8 +434,8 @@ class Work:
             log = log.take(np.flatnonzero(inside[log.group]))
         return np.array(with_past(log, V, self.learner.gamma, self.learner.seed))
 
-    def _division(self, everyone: Nuisances, i: int) -> _Division:
-        """Propose with one half and certify with the other."""
+    def _division(self, everyone: Nuisances, i: int) -> list[_Division]:
+        """Propose with one half, by several searches, and certify with the other."""
         learner, log = self.learner, self.log
         seed, done = learner.seed + i, (i + 1) / (learner.splits + 1)
         inside = self.proposing(seed)
@@ -471,21 +453,37 @@ class Work:
         steps = Steps(log, V, b, learner.gamma)
         lams = LAMBDAS if learner.lam is None else (learner.lam,)
         scored = {lam: self.scores(mended, b, lam) for lam in lams}
-        first = Search(lams[0], learner.depth, learner.n_min, learner.margin, learner.cuts)
+        first = self.first
         half = {lam: scores.of_groups(inside) for lam, scores in scored.items()}
-        search, tried = choose(half, first, steps, seed=seed)
-        proposals, doubted = self._told(
-            everyone, scored[search.lam], propose(half[search.lam], search)
-        )
-        self.tell("certifying", done)
-        returns = scored.get(1.0) or self.scores(mended, b, 1.0)
-        claims = certify(
-            proposals, half[search.lam], scored[search.lam].of_groups(~inside),
-            returns.of_groups(~inside), steps, delta=learner.delta, splits=learner.splits + 1,
-            margin=learner.margin, n_min=learner.n_min, gamma=learner.gamma, seed=seed,
-            weaker=self.weaker(everyone, search.lam, inside),
-        )  # fmt: skip
-        return _Division(seed, search, tried, claims, doubted)
+        lam, tried = choose_lam(half, first, seed=seed)
+        scores, returns = scored[lam], scored.get(1.0) or self.scores(mended, b, 1.0)
+        certifies = [one.of_groups(~inside) for one in (scores, returns)]
+        found: dict[tuple[Proposal, ...], tuple[Claims, list[Rule]]] = {}
+        divisions = []
+        for search in replace(first, lam=lam).searches():
+            proposed = tuple(propose(half[lam], search))
+            if proposed not in found:
+                self.tell("certifying", done)
+                proposals, doubted = self._told(everyone, scores, proposed)
+                claims = certify(
+                    proposals, half[lam], *certifies, steps, delta=learner.delta,
+                    splits=self.searches, margin=learner.margin, n_min=learner.n_min,
+                    gamma=learner.gamma, seed=seed, weaker=self.weaker(everyone, lam, inside),
+                )  # fmt: skip
+                found[proposed] = claims, doubted
+            divisions.append(_Division(seed, search, tried, *found[proposed]))
+        return divisions
+
+    @property
+    def first(self) -> Search:
+        """The settings as asked for."""
+        one = self.learner
+        return Search(1.0, one.depth, one.n_min, one.margin, one.cuts)
+
+    @property
+    def searches(self) -> int:
+        """How many searches share the level, in all divisions; the last is for everyone."""
+        return self.learner.splits * len(self.first.searches()) + 1
 
     def _told(
         self, everyone: Nuisances, scores: Scores, proposals: Sequence[Proposal]
@@ -520,15 +518,18 @@ class Work:
         steps = Steps(log, everyone.V, b, learner.gamma)
         claims = certify(
             proposals, scores.at(np.zeros(0, np.int64)), scores, scores, steps,
-            delta=learner.delta, splits=learner.splits + 1, margin=learner.margin,
+            delta=learner.delta, splits=self.searches, margin=learner.margin,
             n_min=learner.n_min, gamma=learner.gamma, seed=learner.seed, one_of=True,
             weaker=self.weaker(everyone, 1.0, self.proposing(EVERYONE)),
         )  # fmt: skip
-        search = Search(1.0, 0, learner.n_min, learner.margin, learner.cuts)
-        return _Division(EVERYONE, search, [], claims, doubted, len(proposals))
+        return _Division(
+            EVERYONE, replace(self.first, depth=0), [], claims, doubted, len(proposals)
+        )
 
 
-def _notes(learner: Rules, best: _Division, nuisances: Nuisances, log: Log) -> list[str]:
+def _notes(
+    learner: Rules, shared: int, best: _Division, nuisances: Nuisances, log: Log
+) -> list[str]:
     """What must be known about the rules, in sentences."""
     outcome = log.outcome
     claims, search = best.claims, best.search
@@ -542,13 +543,15 @@ def _notes(learner: Rules, best: _Division, nuisances: Nuisances, log: Log) -> l
             k=len(claims.issued),
         ),
         say_many(
-            "{n} division in halves was tried, and the same action for everyone, each at {d:g} / "
-            "{k} of the level; this brings most over usual practice, less a standard error.",
-            "{n} divisions in halves were tried, and the same action for everyone, each at {d:g} / "
-            "{k} of the level; this brings most over usual practice, less a standard error.",
+            "{n} division in halves was searched in several ways, and the same action for everyone "
+            "tried, each of {k} at {d:g} / {k}; this brings most over usual practice, less a "
+            "standard error.",
+            "{n} divisions in halves were searched in several ways, and the same action for "
+            "everyone tried, each of {k} at {d:g} / {k}; this brings most over usual practice, "
+            "less a standard error.",
             learner.splits,
             d=learner.delta,
-            k=learner.splits + 1,
+            k=shared,
         ),
     ]
     if best.doubted:

@@ -4,17 +4,17 @@ The tree with the largest lower ends (`dprl.planning.tree`) divides the steps; i
 the action with the largest mean - κ·se by groups is proposed, among those that n_min groups took
 and n_min did not.
 
-**λ, depth and the size of leaves are chosen inside the proposing half.** Its groups are dealt in
-two; each part proposes, and the other judges. λ is chosen by its error and not by what it claims:
-the least variance of what the proposals bring one change at a time (`sum_of_gains`), among those
-that differ from λ = 1 by no more than chance. Then depth and the size of leaves: what
-following all proposals at every step brings (`dprl.learners.rules.whole`), the largest lower end,
-mean - se over both parts. Where two are equal the one that assumes less is taken (larger λ, fewer
-questions, larger leaves).
+**λ is chosen inside the proposing half**, by its error and not by what it claims. The groups are
+dealt in two, each part proposes, and the other judges: the least variance of what the proposals
+bring one change at a time (`sum_of_gains`), among those that differ from λ = 1 by no more than
+chance; where two are equal the larger, which assumes less. Depth and the size of leaves are not
+chosen there, for a quarter of the groups is too few to tell: the few `searches` that are tried are
+all certified, and share the level.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from dprl._core.arrays import Bools, Floats, Ints
 from dprl._core.inference import GAMMAS, MaxT, cluster_parts, max_t, threshold, worst_case
 from dprl.evidence.excursions import credit
+from dprl.evidence.models import in_threads
 from dprl.evidence.nuisances import OVERLAP
 from dprl.evidence.support import GONE, NUMBER, Side, columns, largest_empty, wider, without
 from dprl.learners.rules.whole import Judged, Steps, chance_seen, folds_of
@@ -78,18 +79,18 @@ def bare_regions(log: Log, seed: int) -> tuple[tuple[Region, ...], ...]:
     sums = np.array([j for j, (_, what) in enumerate(of) if what == NUMBER], np.int64)
     known = [x[np.isfinite(x)] for x in X.T]
     middle = [float(f"{np.median(x):.3g}") if len(x) else 0.0 for x in known]
-    found: list[tuple[Region, ...]] = []
-    for a in range(actions):
+    n_tested = 1 if actions == 2 else actions  # of two, whom one was not given got the other
+
+    def regions(a: int) -> tuple[Region, ...]:
         took = log.action == a
-        if actions == 2 and a:
-            found.append(found[0])
-            continue
-        found.append(tuple(
+        return tuple(
             tuple(_asked(log, side, of, middle) for side in wider(region, Z, taken, taken.mean()))
             for taken in (took, ~took)
             for region in without(Z, sums, taken, float(taken.mean()), seed)
-        ))  # fmt: skip
-    return tuple(found)
+        )
+
+    found = in_threads([functools.partial(regions, a) for a in range(n_tested)])
+    return tuple(found) * (actions // n_tested)
 
 
 def _asked(
@@ -341,10 +342,10 @@ LAMBDAS = (1.0, 0.95, 0.9, 0.8)
 """The λ of the credit that are tried where none is given."""
 REFUTED = 2.0
 """Standard errors from λ = 1 on the proposing half, beyond which a smaller λ is not taken."""
-LEAVES = (4, 2, 1)
-"""Sizes of leaves that are tried, in multiples of n_min."""
+LARGER = 2
+"""How many times n_min groups the leaves of one more search have on either side."""
 MOST_STEPS = 15_000
-"""Settings are chosen on at most so many steps, in whole groups."""
+"""λ is chosen on at most so many steps, in whole groups."""
 
 
 @dataclass(frozen=True)
@@ -365,15 +366,19 @@ class Search:
     margin: float
     cuts: int
 
+    def searches(self) -> list[Search]:
+        """What is tried of one half: each depth up to this, and the deepest with larger leaves."""
+        depths = [replace(self, depth=depth) for depth in range(1, self.depth + 1)]
+        return [*depths, replace(self, n_min=LARGER * self.n_min)]
 
-def propose(scores: Scores, search: Search, bins: Bins | None = None) -> list[Proposal]:
-    """Regions and actions that look better at these steps; `bins` where they are made already."""
+
+def propose(scores: Scores, search: Search) -> list[Proposal]:
+    """Regions and actions that look better at these steps."""
     psi, group = scores.psi[:, : len(scores.log.actions)], scores.group
     if not len(group):
         return []
     kappa = np.array([KAPPA * _design(psi[:, a], group) for a in range(psi.shape[1])])
-    if bins is None:
-        bins = Bins.of(scores.X, search.cuts, levels=scores.log.levels, psi=psi)
+    bins = Bins.of(scores.X, search.cuts, levels=scores.log.levels, psi=psi)
     tree = best_tree(
         bins, psi, scores.took, depth=search.depth, kappa=kappa, least=search.n_min,
         margin=search.margin,
@@ -420,58 +425,29 @@ def _by_group(log: Log, values: Floats, episodes: Ints) -> tuple[float, Floats]:
     return cluster_parts(values[episodes], group, len(log.groups))
 
 
-def choose(
-    scored: Mapping[float, Scores], first: Search, steps: Steps, *, seed: int
-) -> tuple[Search, list[dict[str, float]]]:
-    """The settings that promise most inside the proposing half.
+def choose_lam(
+    scored: Mapping[float, Scores], first: Search, *, seed: int
+) -> tuple[float, list[dict[str, float]]]:
+    """The λ of least variance inside the proposing half.
 
     Args:
         scored: λ → scores of the proposing half.
-        first: The settings as asked for; its depth is the largest, its n_min the smallest tried.
-        steps: All steps, with models that see nothing of other groups at those of this half.
+        first: The settings of the search.
         seed: Seed of the two parts.
 
     Returns:
-        The settings to search with, and what was tried: λ, depth, n_min, gain, standard error.
+        λ, and what was tried: λ, gain, standard error, and errors away from λ = 1.
     """
     any_scores = next(iter(scored.values()))
     groups = np.unique(any_scores.group)
-    if len(groups) < 4:
-        return replace(first, lam=next(iter(scored))), []
+    if len(scored) == 1 or len(groups) < 4:
+        return next(iter(scored)), []
     parts = _parts(any_scores, groups, seed)
-    bins: list[Bins | None] = [None, None]
-    if not any_scores.log.levels:  # cuts of numbers do not depend on the scores
-        bins = [Bins.of(any_scores.of_groups(part).X, first.cuts) for part in parts]
-    proposed: dict[Search, list[list[Proposal]]] = {}
-
-    def both(search: Search) -> list[list[Proposal]]:
-        """What each part proposes."""
-        if search not in proposed:
-            proposed[search] = [
-                propose(scored[search.lam].of_groups(part), search, cut)
-                for part, cut in zip(parts, bins, strict=True)
-            ]
-        return proposed[search]
-
-    tried = _errors(scored, both(replace(first, lam=min(scored))), parts)
+    least = scored[min(scored)]
+    proposed = [propose(least.of_groups(part), first) for part in parts]
+    tried = _errors(scored, proposed, parts)
     likely = [one for one in tried if abs(one["away"]) <= REFUTED]
-    best = replace(first, lam=min(likely, key=lambda one: (one["se"], -one["lam"]))["lam"])
-    chosen = parts[0] | parts[1]
-    of_part = steps.of_groups(chosen)
-    sides = [part[chosen] for part in parts]
-    judged: dict[Search, dict[str, float]] = {}
-    for stage in ("depth", "leaves"):
-        searches = (
-            [replace(best, depth=depth) for depth in range(1, first.depth + 1)]
-            if stage == "depth"
-            else [replace(best, n_min=first.n_min * times) for times in LEAVES]
-        )
-        for search in searches:
-            if search not in judged:
-                judged[search] = _judged(of_part, both(search), sides, search, seed)
-            tried.append(dict(judged[search]))
-        best = max(searches, key=lambda s: judged[s]["gain"] - KAPPA * judged[s]["se"])
-    return best, tried
+    return min(likely, key=lambda one: (one["se"], -one["lam"]))["lam"], tried
 
 
 def _errors(
@@ -490,26 +466,6 @@ def _errors(
         se = float(np.sqrt((own**2).sum()))
         tried.append({"lam": lam, "gain": float(gain), "se": se, "away": float(away)})
     return tried
-
-
-def _judged(
-    steps: Steps, proposals: Sequence[list[Proposal]], sides: Sequence[Bools], search: Search,
-    seed: int,
-) -> dict[str, float]:  # fmt: skip
-    """What following what each part proposes brings in the other part."""
-    log = steps.log
-    score, taken = np.zeros(log.n_episodes), True
-    for side, own in enumerate(proposals):
-        if own:
-            fold = folds_of(len(log.groups), sides[side], seed)
-            found = steps.judged(suggestions(log, own), fold)
-            score = np.where(np.isnan(found.score), score, found.score)
-            taken &= found.taken  # a part is too few for more: its error says how sure it is
-    gain, error = _by_group(log, score, np.arange(log.n_episodes))
-    return {
-        "lam": search.lam, "depth": search.depth, "n_min": search.n_min,
-        "gain": gain if taken else -np.inf, "se": float(np.sqrt((error**2).sum())),
-    }  # fmt: skip
 
 
 def _parts(scores: Scores, groups: Ints, seed: int) -> list[NDArray[np.bool_]]:
@@ -610,7 +566,8 @@ class Claims:
         tested: All proposals as rules, with what is on record about them; most per decision first.
         issued: Those that are issued, in the same order.
         worth: What following the issued rules at every step brings an episode over usual practice,
-            less a standard error; divisions are compared by it. 0 for no rules.
+            less a standard error where they are for some; searches are compared by it. 0 for no
+            rules.
         whole: What following the issued rules at every step (or, where none is issued, those that
             passed their own tests, or all) brings an episode over usual practice: gain, low and
             high; "exact", whether that supposes nothing of what follows; "sound", whether it could
@@ -653,7 +610,7 @@ def certify(
         returns: The same steps with scores of whole returns (λ = 1).
         steps: All steps of both halves.
         delta: Level of all tests of all divisions together.
-        splits: Number of divisions that share the level.
+        splits: Number of searches, in all divisions, that share the level.
         margin: What a contrast must exceed.
         n_min: Groups with and without the action that the certifying half must have.
         gamma: Discount per step.
@@ -742,6 +699,7 @@ def certify(
         if all(passed[u] for u in s) and adjusted[first + i] <= delta
         and test.low[first + i] > margin
     ]  # fmt: skip
+    less = 0.0 if one_of else KAPPA  # to leave some out must be earned
     alone = tuple(u for u in range(len(claims)) if passed[u]) or tuple(range(len(claims)))
     shown = sets.index(alone) if alone in sets else len(sets) - 1
     if one_of:
@@ -764,7 +722,7 @@ def certify(
     return Claims(
         [rules[k] for k in order],
         [rules[k] for k in order if fine and k in spoken],
-        float(test.mean[first + shown] - KAPPA * test.se[first + shown]) - margin if fine else 0.0,
+        float(test.mean[first + shown] - less * test.se[first + shown]) - margin if fine else 0.0,
         facts_of_whole,
         sum(len(own) for u, own in enumerate(claims) if passed[u] and (not one_of or u == shown)),
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.stats import ttest_ind
 
 import dprl
-from dprl.certificate.pair_tests import compare, normal_scale, student_scale
+from dprl.certificate.pair_tests import compare, compare_pairs, normal_scale, student_scale
 
 LARGE = {"grade": "large-sample"}
 
@@ -53,6 +54,27 @@ def test_scales_are_each_others_inverse():
 def test_a_side_that_happened_not_to_vary_is_not_sure():
     assert judged((coins(100, 100), coins(1_000, 980))).p[0] > 0.05
     assert judged((coins(100, 100), coins(1_000, 500))).p[0] < 0.001
+
+
+def test_harm_in_other_states_counts_where_it_has_not_happened_yet():
+    """Ten cases in 600 lost 10, none of them in "a"; one more there costs 10 / 200 in the mean."""
+    rng = np.random.default_rng(5)
+    n, states, actions = 200, np.repeat(["a", "b", "c"], 400), np.tile(["new", "old"], 600)
+    reward = rng.normal(0, 0.1, 1_200) + 0.1 * (actions == "new")
+    safe = dprl.from_arrays(episode=range(1_200), time=np.zeros(1_200), state=states,
+                            action=actions, reward=reward)  # fmt: skip
+    lost = np.flatnonzero((states != "a") & (actions == "new"))[:: 2 * n // 10]
+    burnt = replace(safe, reward=reward - 10.0 * np.isin(np.arange(1_200), lost))
+    wanted = np.zeros((3, 2), bool)
+    wanted[0, 0] = True
+    fine, less = (compare_pairs(log, 1.0, wanted, level=0.05, ends=0.05) for log in (safe, burnt))
+    assert fine.p[0] < 0.001
+    assert fine.low[0] > 0.05
+    assert less.difference == fine.difference
+    assert less.p[0] > 0.05
+    one = 10 / n * np.sqrt(1 - 10 / 600 / 0.1)  # the losses are as rare as 10 in 600
+    expected = fine.difference[0] - (1.645 + (1 + 2 * 1.645**2) / 6) * one
+    assert less.low[0] == pytest.approx(expected, abs=0.01)
 
 
 def test_small_sides_are_left_out_and_cost_the_others_nothing():

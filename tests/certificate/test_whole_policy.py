@@ -101,6 +101,28 @@ def test_nothing_is_issued_where_nothing_is_gained():
         assert any("Not issued" in note for note in gated.certificate.notes)
 
 
+def test_losses_that_few_had_are_taken_off_and_gains_that_few_had_are_not():
+    """The same means and spreads; 12 of 600 who got "new" lost 10 more than the others, or won."""
+    rng = np.random.default_rng(6)
+    n = 1_200
+    action = np.tile(["new", "old"], n // 2)
+    apart = rng.permutation(n // 2) < 12
+    low, brings = {}, {}
+    for side in (-1.0, 1.0):
+        reward = rng.normal(0, 0.1, n)
+        reward[::2] += 1.0 + side * 10.0 * (apart - 0.02)
+        log = dprl.from_arrays(episode=np.arange(n), state=["s"] * n, action=action, reward=reward,
+                               propensity=np.full(n, 0.5))  # fmt: skip
+        other = rng.normal(0, 0.1, n) + (action == "new")
+        learning = dprl.from_arrays(episode=np.arange(n, 2 * n), state=["s"] * n, action=action,
+                                    reward=other)  # fmt: skip
+        gated = dprl.gate(LEARNER.fit(learning), log, delta=0.05, **LARGE)
+        low[side], brings[side] = gated.certificate.gain, gated.certificate.whole["difference"]
+    assert brings[-1.0] == pytest.approx(brings[1.0], abs=0.01)
+    leans = 10 * (1 - 2 * 0.02) * 0.5 * 2 / n  # the third moment over the second, of all groups
+    assert low[1.0] - low[-1.0] == pytest.approx((1 + 2 * 1.645**2) / 6 * leans, rel=0.3)
+
+
 def test_a_policy_needs_groups_it_has_never_seen(log, tmp_path):
     policy = LEARNER.fit(trial(4_000, 1, first=100_000))
     gated = dprl.gate(policy, log, **LARGE)

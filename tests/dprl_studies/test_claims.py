@@ -105,6 +105,8 @@ def test_claims_know_what_they_assume():
     assert claims.apart("check: state refuted", memory) == claims.MARKOV
     assert claims.apart("gate proved, all visits: gain", memory) == ""  # the gate asks for it
     assert claims.apart("sensitivity: bounds", hidden) == ""
+    assert claims.apart("sensitivity: bounds", hard.drift_labels()) == claims.HIDDEN
+    assert claims.apart("confident: bound", hard.catastrophe(one_in=67, loss=10.0)) == ""
 
 
 def test_the_monitor_is_asked_before_and_after_the_benefit_goes():
@@ -184,10 +186,11 @@ SAMPLE = {
     "confident": (
         ("lucky arm, 1500", 8), ("null states 100, 3000", 8), ("patients, 60 x 20", 8),
         ("near ties, 3000", 8), ("wet chicken, 300", 4), ("delayed harm late, 1000", 4),
+        ("rare harm labels, 2000", 20), ("rare harm worth it, 2000", 8),
     ),
     "gate": (
         ("delayed harm late, 1000", 3), ("null labels strong, 500 x 4", 3),
-        ("lucky arm, 1500", 5), ("patients, 60 x 20", 5),
+        ("lucky arm, 1500", 5), ("patients, 60 x 20", 5), ("rare harm worth it, 2000", 8),
     ),
     "intervals": (
         ("null labels medium, 500 x 4", 10), ("patients effect, 60 x 20", 10),

@@ -319,6 +319,30 @@ class SlowPolicy:
         most = max((model.m[s, self.choice[s]] for s in range(S) if self.choice[s] >= 0), default=0)
         return estimate, np.sqrt(total), max(min(df, most - 1, 1e6), 1.0)
 
+    def another(self, usual):
+        """What one more rare loss would cost, at the suggestion whose own record allows it least.
+
+        Losses are those of an action about the mean of each pair, in the targets of usual practice.
+        """
+        model, w, most = self.model, self.model.start @ self.M, 0.0
+        for s, a in enumerate(self.choice):
+            if a < 0:
+                continue
+            sides = squares = visits = 0.0
+            for other in range(model.S):
+                y = usual.targets(other, a)
+                if len(y):
+                    SS = ((y - y.mean()) ** 2).sum()
+                    sides += SS * ((y.mean() - y.min()) - (y.max() - y.mean()))
+                    squares, visits = squares + SS, visits + len(y)
+            size = sides / squares if squares else 0.0
+            if size <= 0 or squares / visits >= size**2 / 10:
+                continue
+            loss = size**2 - 10 * squares / visits
+            more = max(loss / model.m[s, a] ** 2 - self.e[s, a], 0.0)
+            most = max(most, w[s] * (1 - model.b[s, a]) * np.sqrt(more))
+        return most
+
 
 def weighted_gain(episodes, S, A, gamma, choice, rows, starts):
     """The gain of a choice where each visit and each start counts as much as its weight says."""

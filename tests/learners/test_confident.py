@@ -98,9 +98,19 @@ def test_the_choice_without_halves_equals_the_oracle(seed):
 @pytest.mark.parametrize("seed", range(0, 30, 3))
 def test_the_choice_by_halves_and_its_bound_equal_the_oracle(seed):
     visits = random_visits(seed)
+    if seed % 2:  # rare losses, which few pairs have met
+        rng = np.random.default_rng(seed)
+        lost = [[(s, a, r - 40.0 * (rng.random() < 0.03)) for s, a, r in e] for e in visits[0]]
+        visits = lost, *visits[1:]
     free = fit(log_of(*visits), 0.9, risk=0.1, n_min=2)
     promised = fit(log_of(*visits), 0.9, risk=0.1, n_min=2, promise=True)
-    found = judged(Slow(*visits, 0.9), halves_of(*visits), 2)
+    slow = Slow(*visits, 0.9)
+    found = judged(slow, halves_of(*visits), 2)
+    usual, term = slow.evaluate([-1] * slow.S), (1 + 2 * stats.norm.ppf(0.9) ** 2) / 6
+
+    def unpaid(name, risk):
+        policy, gain, *_ = found[name]
+        return gain[0] - quantile(name, risk) * gain[1] - term * policy.another(usual)
 
     def quantile(name, risk):
         return stats.t.ppf(1 - risk, found[name][1][2])
@@ -119,10 +129,12 @@ def test_the_choice_by_halves_and_its_bound_equal_the_oracle(seed):
         together = max((sums**2).sum() * G / (G - 1) - (adds**2).sum(), 0)
         paid = gain[0] - max(np.mean(t), 0) * gain[1]
         less = min(paid, (paid + np.mean(brought)) / 2)
-        return less - quantile(name, 0.1 / 4) * np.sqrt(gain[1] ** 2 + together)
+        one = policy.another(usual)
+        se = np.sqrt(gain[1] ** 2 + together + one**2)
+        return less - quantile(name, 0.1 / 4) * se - term * one
 
     # without a promise: the best judged of those whose own lower end is above 0 at 4 · risk
-    may = [k for k, (_, g, *_) in found.items() if g[0] - quantile(k, 0.4) * g[1] > 0]
+    may = [k for k in found if unpaid(k, 0.4) > 0]
     best = max(may, key=score, default=None)
     assert (free.gain is None) == (best is None)
     if best is None:
@@ -138,7 +150,7 @@ def test_the_choice_by_halves_and_its_bound_equal_the_oracle(seed):
         if t:
             assert free.gain["low"] == pytest.approx(bound(best), rel=1e-5, abs=1e-6)
     # with one: the best judged of those whose bound is above 0
-    if all(g[0] - quantile(k, 0.1 / 4) * g[1] <= 0 for k, (_, g, *_) in found.items()):
+    if all(unpaid(k, 0.1 / 4) <= 0 for k in found):
         assert promised.gain is None  # halves only take more off
         return
     best = max((k for k in found if (bound(k) or 0) > 0), key=score, default=None)
@@ -769,6 +781,28 @@ def test_what_has_not_happened_is_taken_off_with_the_lowest_return():
     with pytest.raises(ParameterError, match="the log has one of -0") as caught:
         fit(log, worst=0.0)
     assert caught.value.argument == "worst"
+
+
+def harms(*where):
+    """Sixty cases of each action in three states; "new" is better, and cost 10 twice in some."""
+    rng = np.random.default_rng(4)
+    cases = [(s, a, i) for s in "abc" for a in ("new", "old") for i in range(60)]
+    normal = rng.normal(0, 0.1, len(cases))
+    return to_log([
+        [(s, a, x + (0.2 - 10.0 * (s in where and i < 2) if a == "new" else 0.0))]
+        for (s, a, i), x in zip(cases, normal, strict=True)
+    ])  # fmt: skip
+
+
+def test_harm_elsewhere_counts_where_it_has_not_happened_yet():
+    """One more would cost 10 in 60 cases, of which one state has a third and "old" had half."""
+    assert fit(harms(), promise=True).act(["a", "b", "c"]) == ["new"] * 3
+    burnt = fit(harms("c"), promise=True)
+    assert burnt.act(["a", "b", "c"]) == [dprl.DEFER] * 3
+    withheld = burnt.provenance["withheld"]
+    assert withheld["estimate"] > 4 * withheld["se_by_visits"]
+    assert withheld["se"] == pytest.approx(10 / 60 / 3 / 2, rel=0.3)
+    assert withheld["low"] < 0
 
 
 # -- a state that hides something ------------------------------------------------------------------

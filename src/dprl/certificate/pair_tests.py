@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
+from scipy.special import ndtri
 
 from dprl._core.arrays import Bools, Codes, Floats, Ints
 from dprl._core.checks import Cut
@@ -24,6 +25,7 @@ from dprl.certificate.assumptions import LogRecord
 from dprl.certificate.bounds import dprl_theorem_1, sound_theorem_1
 from dprl.certificate.eprocesses import Visits, advantages, refuse_outside_range
 from dprl.certificate.evalues import (
+    FirstReturns,
     UnmeasuredCause,
     differences,
     first_returns,
@@ -38,6 +40,7 @@ from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs.log import Label, Log
 from dprl.logs.source import Chunk, OfTreated, Source, needs_rows, unseen_words
+from dprl.planning.advantages import RARE
 from dprl.policies.certificate import Certificate, several_words
 from dprl.policies.explain import usual_words
 from dprl.policies.protocol import Avoid, Decisions, Kind
@@ -75,6 +78,17 @@ from dprl.policies.table import Tabled
 # Wolf, 2005). Lower ends use the maximum of all z*. Comparisons with fewer than 10 values on a side
 # are left out beforehand; how many there are says nothing about their values.
 #
+# Rare losses that an action had in other states only (one in seventy loses 10) leave both the mean
+# and the spread of a comparison too good. Over all states that the log has, d the deviations from
+# the mean of the side of their state, N of them,
+#
+#     D = max(0, -∑ d³ / ∑ d²)      q = ∑ d² / N / D²      D_r = D √max(0, 1 - q/`RARE`)
+#
+# are the size of the losses of those who took a, their share, and the size as far as they are rare;
+# on the other side the same of gains. One more of them counts on each side, o² = max(0, D_r²/n² -
+# v): v grows by o², and (1 + 2 z²)/6 · o is taken off the difference, z the normal quantile at the
+# level of the ends (Johnson, 1978: the term of a mean whose distribution leans to one side).
+#
 # Nothing here needs the range of the values. All of it is an approximation that gets better with
 # more values on either side: never *proved*.
 
@@ -110,7 +124,7 @@ class Comparisons:
 
 def compare(
     which: Ints, is_x: Bools, value: Floats, group: Ints, count: int, *, level: float, ends: float,
-    seed: int = 0,
+    seed: int = 0, rare: Floats | None = None,
 ) -> Comparisons:  # fmt: skip
     """Compare two sides, in `count` comparisons at once.
 
@@ -123,6 +137,7 @@ def compare(
         level: Level of the p-values, which says how many draws are needed.
         ends: Level of the lower ends, all K together.
         seed: Seed of the signs. Default 0.
+        rare: float64 (2K,), D_r of side x, then of side y. Default None: nothing is known of them.
     """
     side = which + count * ~is_x  # x of all comparisons, then y of all
     n = np.bincount(side, minlength=2 * count)
@@ -132,9 +147,11 @@ def compare(
         variance = squares / (n - 1) / n
         (n_x, n_y), (v_x, v_y) = n.reshape(2, -1), variance.reshape(2, -1)
         alike = squares.reshape(2, -1).sum(axis=0) / (n_x + n_y - 2) * (1 / n_x + 1 / n_y)
-        se = np.sqrt(np.maximum(v_x + v_y, alike))
+        more = np.maximum((0.0 if rare is None else rare / n) ** 2 - variance, 0.0).reshape(2, -1)
+        se = np.sqrt(np.maximum(v_x + v_y + more.sum(axis=0), alike))
+        off = (1 + 2 * ndtri(1 - ends) ** 2) / 6 * np.sqrt(more).sum(axis=0)
         difference = mean[:count] - mean[count:]
-        t = difference / se
+        t = (difference - off) / se
         df = (v_x + v_y) ** 2 / (v_x**2 / (n_x - 1) + v_y**2 / (n_y - 1))
         df = np.where(np.isfinite(df), df, n_x + n_y - 2)
     fine = (np.minimum(n_x, n_y) >= FEWEST) & (se > 0) & np.isfinite(t)
@@ -148,7 +165,7 @@ def compare(
         beyond, top = _draw(parts, n, variance, z[order], df[order], order, count, draws, seed)
         p[order] = np.maximum.accumulate((1 + beyond) / (draws + 1))
         critical = float(np.quantile(top, 1 - ends, method="higher"))
-        low[order] = difference[order] - student_scale(critical, df[order]) * se[order]
+        low[order] = (difference - off)[order] - student_scale(critical, df[order]) * se[order]
     return Comparisons(difference, p, low)
 
 
@@ -174,7 +191,7 @@ def compare_pairs(
         seed: Seed of the signs. Default 0.
         cut: What is done with cut episodes. Default None: there are none.
     """
-    visits = first_returns(source, np.asarray(wanted.any(axis=1)), gamma, cut)
+    visits = first_returns(source, np.ones(len(wanted), bool), gamma, cut)
     pairs = np.argwhere(wanted)
     members = [np.arange(len(visits.G))[visits.of_state(s)] for s, _ in pairs]
     which = np.repeat(np.arange(len(pairs)), [len(m) for m in members])
@@ -183,9 +200,28 @@ def compare_pairs(
     if len(at):
         action, avoid = np.divmod(pairs[which, 1], source.facts.n_actions)[::-1]
         took = (visits.action[at] == action) != (avoid > 0)
+    rare = np.zeros((2, wanted.shape[1]))
+    for column in np.flatnonzero(wanted.any(axis=0)):
+        avoid, action = divmod(int(column), source.facts.n_actions)
+        rare[:, column] = _rare(visits, (visits.action == action) != (avoid > 0))
     return compare(
-        which, took, visits.G[at], visits.group[at], len(pairs), level=level, ends=ends, seed=seed
-    )
+        which, took, visits.G[at], visits.group[at], len(pairs), level=level, ends=ends, seed=seed,
+        rare=rare[:, pairs[:, 1]].ravel(),
+    )  # fmt: skip
+
+
+def _rare(visits: FirstReturns, took: Bools) -> tuple[float, float]:
+    """The size of rare losses of those who took an action, and of rare gains of the others."""
+    side = 2 * visits.state.astype(np.int64) + took
+    n = np.maximum(np.bincount(side), 1)
+    d = visits.G - (np.bincount(side, weights=visits.G) / n)[side]
+    sizes = []
+    for here, sign in ((took, -1.0), (~took, 1.0)):
+        squares = float((d[here] ** 2).sum())
+        size = sign * float((d[here] ** 3).sum()) / squares if squares else 0.0
+        share = squares / here.sum() / size**2 if size > 0 else 1.0
+        sizes.append(max(size, 0.0) * math.sqrt(max(1 - share / RARE, 0.0)))
+    return sizes[0], sizes[1]
 
 
 def normal_scale(t: Floats, df: Floats) -> Floats:

@@ -79,7 +79,16 @@ from dprl.logs.source import (
     on_cluster,
     stage,
 )
-from dprl.planning.advantages import DENSE, Advantages, Noise, influence, over_usual, unseen
+from dprl.planning.advantages import (
+    DENSE,
+    Advantages,
+    Noise,
+    borrowed,
+    influence,
+    over_usual,
+    rare_losses,
+    unseen,
+)
 from dprl.planning.iteration import BETTER
 from dprl.planning.markov import markov_check
 from dprl.planning.model import Cells, CellsOf, GroupSums
@@ -612,20 +621,36 @@ class _Bounds:
         """The share of the risk that each kind of members has."""
         return self.learner.risk / self.kinds / (1 if self.less is None else 2)
 
-    def off(self, one: Candidate) -> float:
-        """What is taken off for what has not happened yet."""
+    @functools.cached_property
+    def losses(self) -> Floats:
+        """float64 (A,): the rare losses of each action, wherever in the log."""
+        return rare_losses(self.model.usual)
+
+    def another(self, one: Candidate) -> float:
+        """What one more of the rare losses that the log has elsewhere would cost."""
+        n = self.gathered.evidence.pair.n
+        return borrowed(one.policy, self.model.usual, n, self.losses)
+
+    def unseen(self, one: Candidate) -> float:
+        """What is taken off for what has not happened anywhere yet."""
         if self.less is None:
             return 0.0
         n = self.gathered.evidence.pair.n
         return self.less[0] * unseen(one.policy, self.model.usual, n, self.less[1])
+
+    def off(self, one: Candidate) -> float:
+        """What is taken off for what has not happened yet, or not here."""
+        z = float(ndtri(1 - self.learner.risk))
+        return self.unseen(one) + (1 + 2 * z * z) / 6 * self.another(one)
 
     def unpaid(self, one: Candidate, risk: float) -> float:
         """The lower end that ignores that it was chosen."""
         return one.gain.low(risk) - self.off(one)
 
     def se(self, one: Candidate) -> float:
-        """Its standard error with groups in it."""
-        return one.gain.se_in_groups(self.gathered.by_group(one.policy, self.model.usual))
+        """Its standard error with groups in it, and one more rare loss."""
+        se = one.gain.se_in_groups(self.gathered.by_group(one.policy, self.model.usual))
+        return float(np.hypot(se, self.another(one)))
 
     def bound(self, one: Candidate) -> float | None:
         """The bound that pays for the choice; None where nobody could judge."""
@@ -675,7 +700,7 @@ class _Bounds:
             "low": None,
         }  # fmt: skip
         if self.less is not None:
-            facts |= {"worst": self.less[1], "unseen": self.off(one)}
+            facts |= {"worst": self.less[1], "unseen": self.unseen(one)}
         if not self.learner.splits or not enough:
             return facts
         low = self.bound(one)

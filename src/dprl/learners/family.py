@@ -46,6 +46,18 @@ a visit i adds to the estimate to first order. Episodes of one patient are one g
 A member that no other half could judge has no bound. Large-sample, and measured, not proved
 (`dprl reproduce confident`).
 
+**What has happened elsewhere only.** A treatment that harms one in seventy has often not done so in
+one of several states, and there its mean is too high and its spread too small. So of every action
+the size D(a) of its rare losses is learned from the whole log (`rare_losses`), and with
+
+    one = max_s w(s) (1 - b(a|s)) √max(0, D(a)²/m(s,a)² - e(s,a))
+
+se_g² grows by one², as if one more loss had been met, and (1 + 2z²)/6 · one is taken off, z the
+normal quantile at 1 - risk: the Cornish-Fisher term of a mean whose distribution leans to one side
+(Johnson, 1978). Of losses that k of m cases had this is close to the exact Poisson limit: k = 0 of
+m gives 2.7/m, exact 3.0/m; 3 give 7.4, exact 7.8. Where D(a) is no more than what the pair's own
+variance e(s,a) allows for nothing is taken off.
+
 **What has not happened yet.** A catastrophe with chance q at a suggestion is unseen in its m cases
 with chance (1 - q)^m. If it was seen at none, ∑ m q <= ln(1/α) but for chance α, and it costs at
 most

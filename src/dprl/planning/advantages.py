@@ -822,7 +822,66 @@ def unseen(policy: Advantages, usual: Advantages, groups: Ints, worst: float) ->
         groups: int64 (S, A), trajectories m that contain each pair.
         worst: The lowest return there can be.
     """
+    at, w = _changed(policy, usual)
+    return float((w * np.maximum(usual.Q[at] - worst, 0.0) / groups[at]).max(initial=0.0))
+
+
+def _changed(policy: Advantages, usual: Advantages) -> tuple[tuple[Ints, Ints], Floats]:
+    """The suggested pairs, and w(s) (1 - b(a|s)) of each: how much oftener it is taken."""
     speaks = np.flatnonzero(policy.choice >= 0)
     at = speaks, policy.choice[speaks]
-    w = _weights(policy, usual)[0][speaks] * (1 - usual.pi[at])
-    return float((w * np.maximum(usual.Q[at] - worst, 0.0) / groups[at]).max(initial=0.0))
+    return at, _weights(policy, usual)[0][speaks] * (1 - usual.pi[at])
+
+
+RARE = 0.1
+"""A loss that fewer of the cases of an action have is rare: a sample may well not have met it."""
+
+
+def rare_losses(here: Advantages) -> Floats:
+    """How large the rare losses of each action are, wherever in the log it was taken.
+
+    A pair whose targets y lie between l and h with mean Q, and are one or the other, has
+    E (y - Q)³ = -(2Q - l - h) Var y: the smaller side is the farther one. So over the pairs of an
+    action, weighted by their sums of squares,
+
+        D(a) = ∑_s SS (2Q - l - h) / ∑_s SS,      q(a) = ∑_s SS / ∑_s n / D²,
+
+    are the size and the share of such losses. What is returned is D √max(0, 1 - q/`RARE`), and 0
+    where targets lie about their means evenly.
+
+    Args:
+        here: Usual practice, evaluated.
+
+    Returns:
+        float64 (A,).
+    """
+    t = here.table
+    S, A = t.n.shape
+    ahead = here.gamma * np.append(here.V, 0.0)[t.next]
+    pair, Q = np.repeat(np.arange(S * A), np.diff(t.first)), here.Q.ravel()
+    squares = t.spread + t.count * (t.mean + ahead - Q[pair]) ** 2
+    seen = np.flatnonzero(np.diff(t.first))
+    ends = np.minimum.reduceat(t.lowest + ahead, t.first[seen])
+    ends += np.maximum.reduceat(t.highest + ahead, t.first[seen])
+    action, SS = seen % A, np.bincount(pair, squares, S * A)[seen]
+    total = np.bincount(action, SS, A)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        D = np.bincount(action, SS * (2 * Q[seen] - ends), A) / total
+        rare = np.maximum(1 - total / t.n.sum(axis=0) / D**2 / RARE, 0.0)
+        return np.where(D > 0, D * np.sqrt(rare), 0.0)
+
+
+def borrowed(policy: Advantages, usual: Advantages, groups: Ints, losses: Floats) -> float:
+    """What one more such loss would cost, at the suggestion where its own record allows it least.
+
+        max over suggestions of w(s) (1 - b(a|s)) √max(0, D(a)²/m(s,a)² - e(s,a))
+
+    Args:
+        policy: The policy, evaluated.
+        usual: The policy that defers everywhere, evaluated in the same model.
+        groups: int64 (S, A), trajectories m that contain each pair.
+        losses: float64 (A,), the rare losses D of each action.
+    """
+    at, w = _changed(policy, usual)
+    more = np.maximum((losses[at[1]] / groups[at]) ** 2 - policy.e[at], 0.0)
+    return float((w * np.sqrt(more)).max(initial=0.0))

@@ -352,6 +352,8 @@ def apart(claim: str, world: Place) -> str:
         'hidden cause'
     """
     needs = next(needs for start, needs in NEEDS.items() if claim.startswith(start))
+    if claim.startswith("sensitivity") and not world.name.startswith(HIDDEN):
+        needs = HIDDEN, *needs  # it is asked how strong a cause there may be: none
     return next((need for need in needs if need in world.breaks), "")
 
 

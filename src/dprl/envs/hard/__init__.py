@@ -152,6 +152,11 @@ WORLDS: dict[str, Listed] = {
     "heavy tails labels, 800": Listed(tails_labels, 800),
     "heavy tails labels effect, 800": Listed(partial(tails_labels, effect=0.6), 800),
     "catastrophe labels, 600": Listed(catastrophe, 600),
+    "rare harm labels, 2000": Listed(
+        partial(catastrophe, one_in=67, loss=10.0, helps=0.1, levels=4), 2_000),
+    "rare harm worth it, 2000": Listed(
+        partial(catastrophe, one_in=67, loss=10.0, helps=0.6, levels=4), 2_000),
+    "rare outcomes, 2000": Listed(partial(null_states, 30, chance=(0.02, 0.02)), 2_000),
     "doses labels, 1000 x 4": Listed(doses, 1_000),
     "doses recurring, 3000 x 4": Listed(partial(doses, day_shown=False), 3_000),
     "delayed harm late, 1000": Listed(delayed_harm, 1_000),

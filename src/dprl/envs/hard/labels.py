@@ -131,11 +131,12 @@ def lucky_arm(arms: int = 40) -> World:
     return single_step("lucky arm", labels, behavior, means)
 
 
-def null_states(states: int = 100) -> World:
+def null_states(states: int = 100, *, chance: tuple[float, float] = (0.2, 0.8)) -> World:
     """Many situations with three actions that do nothing, given in shares that differ.
 
     Args:
         states: Number of situations, at least 1. Default 100.
+        chance: Between which a good outcome's chance in a situation lies. Default (.2, .8).
 
     Returns:
         The world; `gain` is 0 for every policy.
@@ -147,7 +148,7 @@ def null_states(states: int = 100) -> World:
     """
     rng = np.random.default_rng(11)
     behavior = rng.dirichlet((2.0, 2.0, 2.0), check_whole("states", states, 1))
-    level = rng.uniform(0.2, 0.8, (states, 1))
+    level = rng.uniform(*chance, (states, 1))
     return single_step(
         f"null states, {states}", ("a", "b", "c"), behavior, np.repeat(level, 3, axis=1)
     )
@@ -428,16 +429,19 @@ def tails_labels(*, effect: float = 0.0) -> World:
     )  # fmt: skip
 
 
-def catastrophe(*, one_in: int = 300, loss: float = 40.0, helps: float = 0.08) -> World:
+def catastrophe(
+    *, one_in: int = 300, loss: float = 40.0, helps: float = 0.08, levels: int = 3
+) -> World:
     """A treatment that helps a little and, in one case in `one_in`, ruins.
 
     Args:
         one_in: How rare that is, at least 2. Default 300.
         loss: What it costs then. Default 40.
         helps: What it brings otherwise. Default .08.
+        levels: The number of situations, 1 to 6; treatment is likelier in later ones. Default 3.
 
     Returns:
-        The world; it breaks "catastrophes were seen" where the log is small.
+        The world; it breaks "catastrophes were seen" where they are rarer than one in 100.
 
     Example:
         >>> from dprl.envs.hard import catastrophe
@@ -445,9 +449,10 @@ def catastrophe(*, one_in: int = 300, loss: float = 40.0, helps: float = 0.08) -
         -0.0533
     """
     check_whole("one_in", one_in, 2)
+    check_whole("levels", levels, 1)
 
     def draw(rng: np.random.Generator, n: int) -> Floats:
-        level = rng.integers(3, size=n).astype(np.float64)
+        level = rng.integers(levels, size=n).astype(np.float64)
         ruined = (rng.random(n) < 1 / one_in).astype(np.float64)
         return np.stack((level, ruined), axis=1)[:, None]
 
@@ -459,14 +464,17 @@ def catastrophe(*, one_in: int = 300, loss: float = 40.0, helps: float = 0.08) -
         name=f"catastrophe in labels, 1 in {one_in}",
         actions=TWO,
         draw=draw,
-        practice=lambda x, t, m: two(np.array([0.3, 0.4, 0.5])[x[:, 0].astype(np.int64)]),
+        practice=lambda x, t, m: two(0.3 + 0.1 * x[:, 0]),
         pay=pay,
         show=lambda x, t, m: x[:, 0],
-        states=tuple(f"level {i}" for i in range(3)),
+        states=tuple(f"level {i}" for i in range(levels)),
         reward=functools.partial(uniform, 0.4),
-        atlas=lambda: (np.array([[[i, 1 / one_in]] for i in range(3)]), np.full(3, 1 / 3)),
-        value_range=(-loss, 1.0),
-        breaks=("catastrophes were seen",),
+        atlas=lambda: (
+            np.array([[[i, 1 / one_in]] for i in range(levels)]),
+            np.full(levels, 1 / levels),
+        ),
+        value_range=(-loss, max(1.0, 0.4 + 0.1 * levels + helps)),
+        breaks=("catastrophes were seen",) if one_in > 100 else (),
     )
 
 

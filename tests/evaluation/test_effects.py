@@ -164,3 +164,23 @@ def test_a_log_that_is_no_trial_is_refused():
 def test_nothing_is_found_where_nothing_works():
     found = [dprl.effects(trial(120, (0.0,) * 4, seed=s)).best is not None for s in range(200)]
     assert sum(found) <= 12  # 2.5 % are 5
+
+
+def test_an_arm_that_long_episodes_hardly_ever_kept_to_is_not_judged():
+    """Those who always had it had few decisions, and little comes of few decisions."""
+    rng = np.random.default_rng(2_000)
+    lengths = rng.integers(1, 5, 2_000)
+    chance = np.array([0.6, 0.3, 0.1])
+    drawn = rng.choice(3, lengths.sum(), p=chance)
+    log = dprl.from_arrays(
+        episode=np.repeat(np.arange(2_000), lengths), state=["all"] * len(drawn),
+        action=np.array(["nothing", "banner", "coupon"])[drawn], propensity=chance[drawn],
+        reward=0.5 + 0.1 * (drawn == 2) + rng.normal(size=len(drawn)),  # a coupon helps
+    )  # fmt: skip
+    found = {row["arm"]: row for row in dprl.effects(log).rows}
+    assert found["coupon"]["groups"] > 30
+    assert (found["coupon"]["verdict"], found["coupon"]["low"]) == ("too few", None)
+    assert found["nothing"]["low"] is not None
+    few = dprl.effects(log.take(range(60)))  # too few of every arm: said, not raised
+    assert {row["verdict"] for row in few.rows} == {"too few"}
+    assert "No arm" in few.finding()

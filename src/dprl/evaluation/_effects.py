@@ -47,9 +47,10 @@ from dprl.policies.rules.policy import RulePolicy
 from dprl.policies.rules.rule import Rule
 from dprl.policies.table import TablePolicy
 
-FEWEST, SEVERAL = 10, 100
-"""Groups that took an arm, below which nothing is said of it, and the effective sample where there
-are several decisions: of what few long episodes with large weights bring most is not met at all."""
+FEWEST, SEVERAL, EQUAL = 10, 100, 0.9
+"""Groups that took an arm, below which nothing is said of it; and the effective sample that is
+asked for where weights differ (it is below that share of the groups), as over several decisions:
+what few long episodes with large weights bring most is hardly met."""
 FOLDS, TIMES = 5, 5
 """Folds of the regression, and how often they are made."""
 COLUMNS, LARGE = (60, 30), 200_000
@@ -334,7 +335,8 @@ def effects(
     counts = np.array([_groups(log, follows[:, a]) for a in range(log.n_actions)])
     squares = np.maximum((weight**2).sum(axis=0), np.finfo(float).tiny)
     seen = np.minimum(weight.sum(axis=0) ** 2 / squares, counts)  # the effective sample
-    enough = (counts >= FEWEST) & ((seen >= SEVERAL) | (log.n_steps == log.n_episodes))
+    single = log.n_steps == log.n_episodes
+    enough = (counts >= FEWEST) & (single | (seen >= np.minimum(SEVERAL, EQUAL * counts)))
     G = returns(log, gamma)[log.starts[:-1]]
     score, spread = _scores(log, G, follows, weight, enough, seed)
     judged = [a for a in np.flatnonzero(enough).tolist() if a != reference]
@@ -403,6 +405,8 @@ def _scores(
     log: Log, G: Floats, follows: Bools, weight: Floats, enough: Bools, seed: int
 ) -> tuple[Floats, float]:
     """S (E, A), NaN of arms with too few, and the mean square of what is left of G."""
+    if not enough.any():
+        return np.full(follows.shape, np.nan), 0.0
     arm = np.where(follows[:, enough].any(axis=1), follows[:, enough].argmax(axis=1), -1)
     A, used = int(enough.sum()), arm >= 0
     own = np.zeros((len(G), A))

@@ -87,8 +87,8 @@ LATER = ("dth", "yrdth", "modth", "dadth", "dod", "doddate", "deathdate",
 """Words of columns that are often known only afterwards: never proposed as a part of the state."""
 STATUS = ("status", "event", "e", "c", "ereignis", "evenement", "evento")
 """Names that say so only alone: a marital status is known beforehand."""
-SINCE = ("from", "since", "before", "to", "prior", "pre", "onset", "age", "seit", "vor", "bis",
-         "depuis", "avant", "desde", "antes")  # fmt: skip
+SINCE = ("from", "since", "before", "to", "prior", "pre", "onset", "age", "baseline", "previous",
+         "seit", "vor", "bis", "depuis", "avant", "desde", "antes")  # fmt: skip
 """Words that say that a time lies before the decision: months from diagnosis."""
 STARTS = ("start", "tstart")
 """Words of times at which a row begins."""
@@ -554,7 +554,7 @@ class _Work:
         """Episode, group and time: what names rows, and what orders them."""
         if "episode" not in self.columns:
             names = [c for c in self.free() if may_name(c, self.table.rows)]
-            names = [c for c in names if not set(c.words) & set(PLACES)]
+            names = [c for c in names if not set(c.words) & set(PLACES)] or self._counted()
             if not names:
                 self.open["episode"] = [
                     c.name for c in self.free() if c.kind in ("whole", "text") and not c.missing
@@ -580,6 +580,14 @@ class _Work:
                     why = f"each {episode} belongs to one; what it holds stays together"
                     self.put("group", best.name, why)
             self._order(episode)
+
+    def _counted(self) -> list[ColumnFacts]:
+        """The column that numbers the rows, whatever its name is; none or several are no answer."""
+        one = [
+            c for c in self.free() if c.kind == "whole" and c.values == self.table.rows
+            and c.low is not None and c.high == c.low + self.table.rows - 1 and not c.missing
+        ]  # fmt: skip
+        return one if len(one) == 1 else []
 
     def _of_episode(self, column: ColumnFacts) -> str:
         each = self.table.rows / max(column.values, 1)
@@ -684,7 +692,9 @@ class _Work:
             self.left_out[name] = (
                 f"it tells the action on {share:.1%} of rows: what was given, not why?"
             )
-        if features:
+        if len(features) == 1 and self.facts[features[0]].kind == "text":
+            self.put("state", features[0], "the only one left: its values are labels")
+        elif features:
             self.columns["state"] = features
             self.reasons["state"] = "all others: take out what is known only after the decision"
         else:

@@ -167,7 +167,7 @@ def test_hostile_names_stay_names(run, tmp_path):
     }).write_parquet(tmp_path / "t.parquet")  # fmt: skip
     assert run("init", "t.parquet")[0] == 0
     settings = tomllib.loads(Path("dprl.toml").read_text())
-    assert settings["log"]["state"] == [name]
+    assert settings["log"]["state"] == name  # the only one left, of text: labels
     assert "\x1b" not in Path("dprl.toml").read_text()
 
 
@@ -409,3 +409,21 @@ def test_one_of_several_stages_is_no_state_by_itself(tmp_path):
     columns |= {"patient": np.arange(90), "reward": rng.normal(size=90)}
     pl.DataFrame(columns).write_csv(tmp_path / "stages.csv")
     assert propose(look([tmp_path / "stages.csv"])).columns["state"] == ["Stage_II", "Stage_III"]
+
+
+def test_a_table_of_tickets(run, tmp_path):
+    """A column that counts the rows names them; baseline is before; a name may look like a sum."""
+    n = 60
+    table = pl.DataFrame({
+        "ticket": range(n), "baseline_days": [i % 7 + 0.5 for i in range(n)],
+        "routed": ["senior", "junior"] * (n // 2), "cost (EUR)": [float(i % 11) for i in range(n)],
+    })  # fmt: skip
+    table.write_csv(tmp_path / "t.csv")
+    asked = ("--action", "routed", "--reward", "cost (EUR)")
+    assert run("init", "t.csv", *asked)[0] == 0
+    log = tomllib.loads(Path("dprl.toml").read_text())["log"]
+    assert (log["episode"], log["state"]) == ("ticket", ["baseline_days"])
+    code, out = run("study", "t.csv", *asked, "--better", "lower", "--out", "s", "--draws", "20")[
+        :2
+    ]
+    assert (code, "Nothing to change is sure" in out) == (0, True)

@@ -245,3 +245,25 @@ def test_over_features_what_a_rule_brings_is_weighed_as_the_whole_is():
     assert (rule_one.column, rule_one.value, drug_all.value) == ("rule", "1", "drug")
     whole = judged.rows[judged.headline]["difference"]
     assert rule_one.difference * rule_one.episodes / n == pytest.approx(whole, abs=0.02)
+
+
+def test_what_those_who_judge_lean_against_is_told_last_and_says_so():
+    rules = tuple(
+        {
+            "conditions": [{"feature": "pressure", "kind": "above", "value": above}],
+            "suggested": action,
+            "facts": {"share_usual": [[usual, 0.6], [action, 0.4]], "steps": 90, "groups": 90},
+        }
+        for above, action, usual in ((1.4, "none", "drug"), (0.0, "drug", "none"))  # harms, helps
+    )  # fmt: skip
+    policy = dprl.RulePolicy(
+        states=(), actions=("drug", "none"), parameters={"gamma": 1.0}, provenance={"log": None},
+        feature_names=("pressure",), rules=rules,
+    )  # fmt: skip
+    log = lottery()
+    judged = dprl.evaluate(policy, log, draws=100)
+    described = describe_changes(policy, log).judged(judged.rules)
+    assert described.weighed
+    title = title_of(described, judged)
+    assert title.startswith("When pressure above 0")
+    assert " Not confirmed: When pressure above 1.4: none, not drug." in title

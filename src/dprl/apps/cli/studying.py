@@ -146,15 +146,41 @@ def _day(date: str | None) -> datetime.date | None:
         ) from None
 
 
-def _outcomes(columns: ProposedColumns) -> dict[str, Any]:
+def _is_sum(files: list[str], columns: ProposedColumns, written: dict[str, Any]) -> bool:
+    """Whether the reward is a sum of columns; "cost (EUR)" may be the name of one."""
+    from dprl.logs.reading.files import Files
+    from dprl.logs.reading.sums import is_sum
+    from dprl.logs.reading.text import Text
+
+    if not columns.reward or not is_sum(columns.reward):
+        return False
+    return columns.reward not in Files(files, None, text=Text(**written)).types
+
+
+def _fractional(files: list[str], column: str, written: dict[str, Any]) -> bool:
+    """Whether a column begins with numbers that are no labels, since they have a fraction."""
+    from dprl.logs.proposal import SAMPLE
+    from dprl.logs.reading.files import Files
+    from dprl.logs.reading.frames import quoted
+    from dprl.logs.reading.text import Text
+
+    table = Files(files, None, text=Text(**written))
+    if column not in table.types:
+        return False
+    rows = f"SELECT {table.double(quoted(column))} AS x FROM ({table.scan}) LIMIT {SAMPLE}"
+    found = table.run(f"SELECT bool_or(x <> floor(x)) FROM ({rows})", table.values)
+    return bool(found.fetchall()[0][0])
+
+
+def _outcomes(columns: ProposedColumns, total: bool) -> dict[str, Any]:
     """The columns of what came of decisions, as far as they were named, which are in no state."""
-    from dprl.logs.reading.sums import costs_of, is_sum, part_columns, weights_of
+    from dprl.logs.reading.sums import costs_of, part_columns, weights_of
     from dprl.logs.survival import Survival
 
     asked = Survival.declared(columns.survival, columns.horizon, columns.target)
     timed = {} if asked is None else {"reward": asked.duration, "ended": asked.status}
     names: dict[str, Any] = {"guard": columns.guard or (), "costs": costs_of(columns.costs)}
-    if columns.reward and is_sum(columns.reward):
+    if columns.reward and total:
         names["parts"] = weights_of(columns.reward)
     beside = part_columns(names)
     return {**timed, **({"parts": beside} if beside else {})}
@@ -162,18 +188,18 @@ def _outcomes(columns: ProposedColumns) -> dict[str, Any]:
 
 def _completed(files: list[str], columns: ProposedColumns, ask: bool) -> bool:
     """Fill in the columns that were not named; whether the states are features."""
-    from dprl.logs.reading.sums import is_sum
-
-    given = {role.name: getattr(columns, role.name) for role in ROLES}
-    given |= _outcomes(columns)
-    if columns.reward and not columns.outcome and not is_sum(columns.reward):
-        columns.outcome = columns.reward  # what it is called, until somebody says more
-    if all(given[role.name] for role in ROLES if role.required):
-        return len(given["state"]) > 1
     written = {
         name: getattr(columns, name) for name in ("decimal", "encoding", "dates", "labels")
         if getattr(columns, name)
     }  # fmt: skip
+    total = _is_sum(files, columns, written)
+    given = {role.name: getattr(columns, role.name) for role in ROLES}
+    given |= _outcomes(columns, total)
+    if columns.reward and not columns.outcome and not total:
+        columns.outcome = columns.reward  # what it is called, until somebody says more
+    if all(given[role.name] for role in ROLES if role.required):
+        state = given["state"]
+        return len(state) > 1 or _fractional(files, state[0], written)
     proposal = proposed(files, given, written, ask)
     assumed = []
     for role in ROLES:
@@ -185,7 +211,7 @@ def _completed(files: list[str], columns: ProposedColumns, ask: bool) -> bool:
         assumed.append(f"{role.name} = {', '.join(several) if role.several else value}")
     if proposal.zeros and not columns.missing:
         columns.missing = [f"{proposal.columns['reward']}=zero"]
-    if not columns.outcome and isinstance(columns.reward, str) and not is_sum(columns.reward):
+    if not columns.outcome and isinstance(columns.reward, str) and not total:
         columns.outcome = columns.reward  # what it is called, until somebody says more
     if assumed:
         complain(f"assumed: {'; '.join(assumed)}. All of it is in {SETTINGS} of the folder.")

@@ -31,7 +31,7 @@ from dprl._core.disk import replacing
 from dprl._core.html.catalogue import Words, short, speak
 from dprl._core.table import Result, form, many, to_json_value
 from dprl._core.words import api, joined, option, said_by, say, sentences, word, worded
-from dprl.apps.reports.changes import Change, Check, Described, as_called, describe_changes
+from dprl.apps.reports.changes import Change, Described, as_called, describe_changes
 from dprl.apps.reports.finding import (
     cautions_of,
     grade_of,
@@ -41,6 +41,7 @@ from dprl.apps.reports.finding import (
     randomised,
     title_of,
     trial_of,
+    verdict,
     verdict_of,
 )
 from dprl.apps.reports.intended_use import ASKED, card_beside, check_use
@@ -550,26 +551,6 @@ def _told(described: Described, change: Change, cases: int) -> dict[str, Any]:
         "proof": next((r for r in rows if r["state"] == change.state), None),
         "cases": [*took[:cases], *others[:cases]],
     }
-
-
-SPEAK = 10
-"""Least number on each side of a check; with fewer it says nothing."""
-
-
-def verdict(check: Check) -> str:
-    """The result of a check, in a word or two; the page has more of them."""
-    if check.unfair:
-        return "cannot compare"
-    few = min(check.took, check.others) < SPEAK
-    if few or check.advantage is None or check.low is None or check.high is None:
-        return "cannot say"
-    low, high = check.outcome.ends(check.low, check.high)  # larger is better
-    if low > 0:
-        return "agrees"
-    if high < 0:
-        return "contradicts"
-    better = check.outcome.shown(check.advantage) > 0
-    return "leans with it" if better else "leans against it"
 
 
 def _facts(

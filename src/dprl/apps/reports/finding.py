@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from dprl._core.arrays import DIVIDED
 from dprl._core.html.catalogue import known
-from dprl._core.words import joined, say, say_many, sentences, word
-from dprl.apps.reports.changes import Claim, Described
+from dprl._core.words import N_, joined, say, say_many, sentences, word
+from dprl.apps.reports.changes import Check, Claim, Described
 from dprl.evaluation.result import BLIND, ENOUGH, judged_by
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 TOLD = 3
 """Claims that the title tells, and situations that are named in one breath."""
 NOTHING = say("Nothing to change is sure: usual practice stays, in every situation.")
+UNCONFIRMED = N_("Not confirmed: {what}")
+AGAINST = ("leans against it", "contradicts")
+"""What those who judge say of a claim that is told last."""
 EVERYWHERE = "everywhere"
 """What a rule without conditions says of where it holds."""
 ROOM = 90
@@ -44,12 +47,12 @@ def title_of(
         return arms.finding()
     if described is None:
         return NOTHING
-    title = _title(described)
-    verdict = "" if judged is None or not judged.facts["spoken"] else agreement(judged)
-    if verdict == "worse":
+    said = "" if judged is None or not judged.facts["spoken"] else agreement(judged)
+    title = _title(described, doubts=said == "better" and described.weighed)
+    if said == "worse":
         return say("Contradicted, not advised: {what}", what=title)
-    if verdict and verdict != "better":
-        return say("Not confirmed: {what}", what=title)
+    if said and said != "better":
+        return say(UNCONFIRMED, what=title)
     return title
 
 
@@ -65,8 +68,10 @@ def _ends(judged: Evaluation) -> list[float]:
     return [row[f"difference{end}"] for end in ("", "_low", "_high")]
 
 
-def _title(described: Described) -> str:
-    claims = described.claims
+def _title(described: Described, doubts: bool) -> str:
+    """What is claimed; with `doubts`, what those who judge lean against comes last and says so."""
+    against = [c for c in described.claims if doubts and verdict(c.check) in AGAINST]
+    claims = [*(c for c in described.claims if c not in against), *against]
     if not claims:
         if described.scattered:
             return say("Other actions here and there, in no simple region")
@@ -74,10 +79,34 @@ def _title(described: Described) -> str:
             return say("What is usually done, always, where the record tells enough")
         return NOTHING
     said = [_sentence(claim, described) for claim in claims[:TOLD]]
+    said = [
+        say(UNCONFIRMED, what=words) if claim in against else words
+        for claim, words in zip(claims, said, strict=False)
+    ]
     more = len(claims) - TOLD
     if more > 0:
         said.append(say_many("And {n:,} more change.", "And {n:,} more changes.", more))
     return sentences(*said)
+
+
+SPEAK = 10
+"""Least number on each side of a check; with fewer it says nothing."""
+
+
+def verdict(check: Check) -> str:
+    """The result of a check, in a word or two; the page has more of them."""
+    if check.unfair:
+        return "cannot compare"
+    few = min(check.took, check.others) < SPEAK
+    if few or check.advantage is None or check.low is None or check.high is None:
+        return "cannot say"
+    low, high = check.outcome.ends(check.low, check.high)  # larger is better
+    if low > 0:
+        return "agrees"
+    if high < 0:
+        return "contradicts"
+    better = check.outcome.shown(check.advantage) > 0
+    return "leans with it" if better else "leans against it"
 
 
 def _sentence(claim: Claim, described: Described) -> str:

@@ -4,7 +4,9 @@
 
 One problem and one log each, with seeds from SEED (70000); exact values. Written is the share of
 the way from usual practice to the best policy, mean / CVaR 5 %, and the mean difference to *end*
-with two standard errors, and that of the CVaR with a bootstrap interval over pairs.
+with two standard errors, and that of the CVaR with a bootstrap interval over pairs; and how far the
+values are from the truth that the plan states, in the mean square over its decision points and
+logs, in units of that way.
 
 * random: `dprl.envs.random_mdp`; every step ends the episode with probability .05.
 * deaths: the same, but .15 of the pairs end it with probability .5, and pay nothing.
@@ -91,7 +93,10 @@ def ended(mdp, seed, share, ends, pays):
 
 
 def shares(mdp, n, seed):
-    """(contrast, n_min, reading) → the share of the way from practice to best, from one log."""
+    """(contrast, n_min, reading) → the share of the way from practice to best, from one log.
+
+    And the mean square of the errors of what the plan states, in units of that way.
+    """
     source = as_source(mdp.sample(n, seed=seed))
     counted = count_source(source, Counts(mdp.gamma, cut="terminal"))
     one = np.eye(len(mdp.actions))
@@ -105,10 +110,13 @@ def shares(mdp, n, seed):
         pairs = allowed(counted.evidence, n_min, contrast=contrast)
         plan = build_semi_mdp(source, counted, pairs, segments=rule)
         pi = mdp.behavior.copy()
-        rows = policy_iteration(plan, counted.evidence.pair.mean[pairs]).rows
-        for p, a in zip(plan.points, plan.action[rows], strict=True):
-            pi[states[p]] = one[actions[a]]
-        result[contrast, n_min, rule] = (mdp.value(pi) - usual) / (best - usual)
+        found = policy_iteration(plan, counted.evidence.pair.mean[pairs])
+        places = [states[p] for p in plan.points]
+        pi[places] = one[[actions[a] for a in plan.action[found.rows]]]
+        V = mdp.state_values(pi)
+        off = (found.V - V[places]) / (best - usual)
+        share = (float(mdp.start @ V) - usual) / (best - usual)
+        result[contrast, n_min, rule] = share, np.mean(off**2) if len(off) else np.nan
     return result
 
 
@@ -122,16 +130,16 @@ def main(logs=400, seed=70_000, *names):
             draws = rng.integers(0, len(rows), (500, len(rows)))
             for contrast, n_min in product((False, True), N_MIN):
                 cells = []
-                end = np.array([row[contrast, n_min, "end"] for row in rows])
+                end = np.array([row[contrast, n_min, "end"][0] for row in rows])
                 for rule in READINGS:
-                    found = np.array([row[contrast, n_min, rule] for row in rows])
+                    found, off = np.array([row[contrast, n_min, rule] for row in rows]).T
                     error = (found - end).std(ddof=1) / np.sqrt(len(rows))
                     tails = [float(cvar(found[d]) - cvar(end[d])) for d in draws]
                     low, high = np.percentile(tails, (2.5, 97.5))
                     cells.append(
                         f"{rule} {found.mean():.3f}/{float(cvar(found)):.3f}"
                         f" ({(found - end).mean():+.3f} ± {2 * error:.3f};"
-                        f" CVaR {low:+.3f} to {high:+.3f})"
+                        f" CVaR {low:+.3f} to {high:+.3f}; off {np.nanmean(off) ** 0.5:.2f})"
                     )
                 kind = "contrast" if contrast else "paper"
                 print(

@@ -398,6 +398,12 @@ def test_figures_say_what_they_show_and_have_few_lines():
     assert "60 logs a point, seed 7" in caption
     assert "the mean of the worst 3 logs. A quick look" in caption
     assert "quick" not in made_of(contest_rows(500, ["BC"]))
+    sizes = np.repeat([0, 1], [100, 500])
+    rows = dict.fromkeys(("problem", "n", "contestant"), sizes) | {"seed": sizes * 0 + 33}
+    assert (
+        "over 100 to 500 logs a point, seed 33. CVaR 5 %: the mean of the worst 5 to 25 logs"
+        in (made_of(rows))
+    )
 
 
 def test_tasks_come_in_an_order_in_which_a_part_of_them_is_of_all_sizes():

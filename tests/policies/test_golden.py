@@ -41,6 +41,20 @@ def test_every_kind_is_there():
     }  # fmt: skip
 
 
+def test_an_old_plan_is_learned_again_with_segments_to_the_end():
+    old = dprl.load(FOLDER / "0.2.0" / "tabular.dprl")
+    log = dprl.envs.care_pathway().sample(3000, seed=7)
+    now = dprl.DPRLDiscrete(n_min=10, gamma=0.95, segments="end").fit(log)
+    for name in ("choice", "allowed", "n", "Q", "V"):
+        assert getattr(now, name).tobytes() == getattr(old, name).tobytes(), name
+    np.testing.assert_allclose(now.planned, old.planned, rtol=1e-15)  # sums were ordered otherwise
+    pooled = dprl.DPRLDiscrete(n_min=10, gamma=0.95).fit(log)
+    assert np.nanmax(np.abs(pooled.planned - old.planned)) > 1e-9
+    assert "segments" not in old.parameters
+    gated = dprl.gate(old, log, value_range=(0.0, 1.0), mode="in-sample", states=log.states)
+    assert gated.parameters["segments"] == "end"
+
+
 def test_what_an_old_file_did_not_keep_is_not_made_up():
     """Version 1 kept no range of returns: an interval exists only where both sides vary."""
     policy = dprl.load(FOLDER / "0.1.0" / "tabular.dprl")

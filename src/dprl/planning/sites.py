@@ -487,7 +487,7 @@ class SitePlan:
     def _file_parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         words, arrays = self.evidence.parts
         n_min = None if math.isinf(self.n_min) else int(self.n_min)
-        sums = {
+        sums: dict[str, NDArray[Any]] = {
             "plan_words": self.rewards.words, "plan_ends": self.ends,
             "plan_top": self.rewards.top.astype(np.int32),
             "plan_bottom": self.rewards.bottom.astype(np.int32),
@@ -695,7 +695,7 @@ def _of_file(name: str, words: Mapping[str, Any], arrays: Mapping[str, NDArray[A
         check_flag("contrast", plan["contrast"])
         hidden = check_whole("hidden", plan["hidden"], 0, 1 << 53)
         n_min = math.inf if plan["n_min"] is None else check_n_min(plan["n_min"])
-        sums = {}
+        sums: dict[str, Any] = {}
         for which in ("words", "top", "bottom"):
             sums[which], given = getattr(empty, which).copy(), mine[f"plan_{which}"]
             place: Any = ... if given.ndim == sums[which].ndim else ONWARD  # of 0.2.0

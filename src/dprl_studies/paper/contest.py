@@ -370,13 +370,15 @@ def made_of(rows: Rows) -> str:
     """
     sizes = [len(part["n"]) for _, part in by(rows, "problem", "n", "contestant")]
     low, high = min(sizes), max(sizes)
-    logs = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    worst, most = math.ceil(0.05 * low), math.ceil(0.05 * high)
+    logs, tail = (
+        f"{a:,}" if a == b else f"{a:,} to {b:,}" for a, b in ((low, high), (worst, most))
+    )
     seeds = ", ".join(map(str, sorted(set(rows["seed"].tolist()))))
-    worst = math.ceil(0.05 * low)
     few = " A quick look: so few logs say little about a tail." if worst <= FEW else ""
     return (
         f"95 % percentile intervals (bootstrap) over {logs} logs a point, seed {seeds}. CVaR 5 %: "
-        f"the mean of the worst {worst:,} log{'s' * (worst != 1)}.{few}"
+        f"the mean of the worst {tail} log{'s' * (most != 1)}.{few}"
     )
 
 

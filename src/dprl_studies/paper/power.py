@@ -70,7 +70,8 @@ WORLDS: dict[str, Callable[[], Any]] = {
     "small grid": envs.small_grid,
 }  # fmt: skip
 """Name → problem; returns lie between 0 and 1 in all."""
-LARGE, PROVED = {"grade": "large-sample"}, {"value_range": (0.0, 1.0)}
+LARGE: dict[str, Any] = {"grade": "large-sample"}
+PROVED: dict[str, Any] = {"value_range": (0.0, 1.0)}
 LEARNERS: dict[str, Callable[[Any], Any]] = {
     "gate": lambda w: Gated(SPIBB(gamma=w.gamma, n_min=10), LARGE),
     "HCPI": lambda w: HCPI(gamma=w.gamma, delta=DELTA, behavior=w.behavior),

@@ -6,8 +6,13 @@ import atexit
 import contextlib
 import io
 import os
+import pwd
+import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -167,3 +172,46 @@ def care():
     mdp = dprl.envs.care_pathway()
     policy = dprl.DPRLDiscrete(n_min=50, gamma=1.0).fit(mdp.sample(1_000, seed=1))
     return mdp, policy, mdp.sample(1_000, seed=2)
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """A function that runs SQL in a cluster of its own, which is gone afterwards."""
+    places = [*Path("/usr/lib/postgresql").glob("*/bin"), Path("/usr/local/pgsql/bin")]
+    named = shutil.which("initdb")
+    home = next((p for p in ([Path(named).parent] if named else []) + places
+                 if (p / "initdb").is_file() and (p / "psql").exists()), None)  # fmt: skip
+    if home is None:
+        pytest.skip("there is no PostgreSQL")
+    user = {}
+    folder = Path(tempfile.mkdtemp(prefix="dprl-pg-"))
+    if os.geteuid() == 0:  # which PostgreSQL refuses to run as
+        try:
+            nobody = pwd.getpwnam("nobody")
+        except KeyError:
+            pytest.skip("there is no unprivileged user to run PostgreSQL as")
+        os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+        user = {"user": nobody.pw_uid, "group": nobody.pw_gid}
+
+    def call(*line, **more):
+        return subprocess.run(
+            [str(x) for x in line], check=True, capture_output=True, cwd=folder,
+            env={"PATH": os.environ["PATH"], "HOME": str(folder), "LC_ALL": "C"}, **user, **more,
+        )  # fmt: skip
+
+    data = folder / "data"
+    try:
+        call(home / "initdb", "-D", data, "-U", "dprl", "--auth=trust", "-E", "UTF8", "--no-sync")
+        options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off"
+        call(home / "pg_ctl", "-D", data, "-w", "-l", folder / "log", "-o", options, "start")
+    except (OSError, subprocess.CalledProcessError) as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        pytest.skip(f"PostgreSQL does not start: {error}")
+    try:
+        yield lambda text: call(
+            home / "psql", "-h", folder, "-U", "dprl", "-d", "postgres", "-q", "--csv",
+            "-v", "ON_ERROR_STOP=1", input=text.encode(),
+        ).stdout.decode()  # fmt: skip
+    finally:
+        call(home / "pg_ctl", "-D", data, "-m", "immediate", "stop")
+        shutil.rmtree(folder, ignore_errors=True)

@@ -465,8 +465,12 @@ class PolicyFields(Answering):
 
     @property
     def exports(self) -> Mapping[str, Callable[..., str]]:
-        """What `dprl export --to` can write of it: language → what writes it; none for most."""
-        return {}
+        """What `dprl export --to` can write of it: language → what writes it; over labels, all."""
+        if self.space.feature_names:
+            return {}
+        from dprl.policies.rules.export import LabelRules
+
+        return LabelRules(self).exports
 
     @property
     def conditions(self) -> tuple[str, ...]:

@@ -286,13 +286,22 @@ def test_export_refuses(run, made, tmp_path, flags, message):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_export_to_another_language_is_for_rules(run, visits, tmp_path):
+def test_export_to_another_language_is_for_rules_and_labels(run, visits, tmp_path):
     path, columns = visits
     run("fit", path, *options(columns), "--n-min", 20, "--gamma", 1)
-    code, out, err = run("export", "policy.dprl", "--to", "sql", "--out", "rules.sql")
+    code, _, err = run("export", "policy.dprl", "--to", "sql", "--out", "rules.sql")
+    assert (code, err) == (0, "")
+    assert (tmp_path / "rules.sql").read_text() == dprl.load("policy.dprl").exports["sql"]()
+    log = dprl.from_arrays(
+        episode=range(60), state=[[0.0], [0.5]] * 30, action=["drug", "wait", "wait"] * 20,
+        reward=[1, 0, 0] * 20,
+    )  # fmt: skip
+    dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log).save("points.dprl")
+    code, out, err = run("export", "points.dprl", "--to", "sql", "--out", "points.sql")
     assert (code, out, len(err.splitlines())) == (1, "", 3)
-    assert "--to sql is for policies made of rules; 'policy.dprl' holds a policy of DPRL" in err
-    assert not (tmp_path / "rules.sql").exists()
+    assert "--to sql is for rules and for policies over labels; 'points.dprl' holds" in err
+    assert "it answers from 60 training points" in err
+    assert not (tmp_path / "points.sql").exists()
     code, _, err = run("export", "policy.dprl", "--to", "sql", "--out", "nowhere/rules.sql")
     assert code == 1
 

@@ -72,11 +72,13 @@ def test_only_signed_policies_are_served():
     assert "--require-signed" not in docker
 
 
-def test_alerts_ask_for_metrics_that_there_are():
+@pytest.mark.parametrize("file", ["prometheus-alerts.yml", "grafana-dashboard.json"])
+def test_alerts_and_dashboard_ask_for_metrics_that_there_are(file):
     metrics = Metrics(["/act"], "d")
     metrics.room = lambda: 1.0
     names = {family.name for family in metrics.families()}
-    text = (DEPLOY / "prometheus-alerts.yml").read_text()
+    text = (DEPLOY / file).read_text()
+    assert file.endswith("yml") or len(json.loads(text)["panels"]) > 5
     asked = set(re.findall(r"\bdprl_[a-z_]+", text))
     assert asked
     assert {name.removesuffix("_total").removesuffix("_bucket") for name in asked} <= names
@@ -263,6 +265,19 @@ def test_systemd_accepts_the_unit(tmp_path):
     )
     mine = [line for line in told.stderr.splitlines() if "dprl-serve" in line]
     assert not mine, told.stderr
+
+
+@pytest.mark.slow
+def test_the_unit_is_closed_to_what_it_does_not_need():
+    """Exposure as systemd counts it, 0 to 10; 6.9 without the lines about calls and namespaces."""
+    told = subprocess.run(
+        [tool("systemd-analyze"), "security", "--offline=true", str(DEPLOY / "dprl-serve.service")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    level = re.search(r"exposure level for .*: ([0-9.]+)", told.stdout)
+    if level is None:
+        pytest.skip("this systemd does not judge files")
+    assert float(level[1]) < 3
 
 
 @pytest.mark.slow

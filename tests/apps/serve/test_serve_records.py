@@ -6,12 +6,15 @@ import errno
 import hashlib
 import json
 import os
+import re
 import threading
+from pathlib import Path
 
 import pytest
 
 import dprl
 from conftest import to_log
+from dprl.apps.cli.main import main
 
 pytest.importorskip("starlette", reason="starlette is not installed (dprl[serve])")
 
@@ -397,3 +400,51 @@ def test_lines_are_answered_line_by_line_as_they_would_be_together(monkeypatch, 
         assert packed.status_code == 415
     places = [e["state"] for e in lines(tmp_path / "audit") if e["event"] == "answer"]
     assert places[5:25] == list(range(20))
+
+
+def test_a_trace_is_passed_on_and_logged(tmp_path):
+    records = Records(Journal(str(tmp_path / "log")), Audit(tmp_path / "audit"))
+    trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    good = f"00-{trace}-{parent}-01"
+    odd = (good.upper(), f"00-{'0' * 32}-{parent}-01", f"00-{trace}-{'0' * 16}-01", good + "-x", "")
+    with client_of(records=records) as client:
+        ready(client)
+        for header in (good, *odd):
+            answer = client.post("/act", json={"states": ["s"]}, headers={"traceparent": header})
+            assert answer.headers.get("traceparent") == (good if header == good else None)
+    for name, number in (("log", 2), ("audit", 1)):
+        traced = [e for e in lines(tmp_path / name) if "trace" in e]
+        assert [(e["trace"], e["parent"]) for e in traced] == [(trace, parent)] * number
+
+
+def test_what_the_shadow_recorded_is_monitored(tmp_path, monkeypatch, capsys):
+    """The query and the command of the page, on an audit in several files."""
+    duckdb = pytest.importorskip("duckdb")
+    page = (Path(dprl.__file__).parents[2] / "docs" / "serving.md").read_text()
+    query = re.search(r"```sql\n(COPY.*?)```", page, re.DOTALL)[1]
+    (command,) = re.findall(r"^\$ (dprl monitor .*)$", page, re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(recording, "SEGMENT", 20_000)
+    world = dprl.envs.care_pathway()
+    learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+    policy = dprl.gate(learner, world.sample(2000, seed=0), value_range=(0, 1))
+    policy.save("policy.dprl")
+    fresh = world.sample(60, seed=1)
+    rows = fresh.to_frame("pandas").to_dict("records")
+    app = serve_app(policy, token=None, records=Records(None, Audit("audit.jsonl"), True))
+    done = ["request,episode,step,action,reward"]
+    with TestClient(app, base_url="http://127.0.0.1:9") as client:
+        ready(client)
+        for i, row in enumerate(rows):
+            client.post("/act", json={"states": [row["state"]]}, headers={"X-Request-ID": f"r{i}"})
+            done.append(f"r{i},{row['episode']},{i},{row['action']},{row['reward']}")
+    assert len(recording.segments("audit.jsonl")) > 1
+    Path("done.csv").write_text("\n".join(done))
+    duckdb.execute(query)
+    asked = duckdb.execute("SELECT state, said FROM 'shadow.parquet' ORDER BY step").fetchall()
+    right = [None if a is dprl.DEFER else a for a in policy.act([row["state"] for row in rows])]
+    assert asked == [(row["state"], a) for row, a in zip(rows, right, strict=True)]
+    with pytest.raises(SystemExit) as ended:
+        main([*command.split()[1:], "--json"])
+    said = json.loads(capsys.readouterr().out)
+    assert (ended.value.code, said["groups"], said["status"]) == (0, 60, "still certified")

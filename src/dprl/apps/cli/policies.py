@@ -139,6 +139,7 @@ def export(
     to: Literal["sql", "json", "python"] | None = None,
     table: str | None = None,
     column: str | None = None,
+    dialect: Literal["duckdb", "standard"] | None = None,
     json: Json = False,
 ) -> int:
     """Write a copy of a policy; with --public a copy that names nobody and answers the same.
@@ -147,7 +148,7 @@ def export(
     log, so it cannot tell which logs it has seen. Without --public the copy holds everything that
     the policy holds, in the file format of this version.
 
-    A policy made of rules can be written for other programs too, with --to.
+    A policy made of rules, or over labels, can be written for other programs too, with --to.
 
     Example: `dprl export policy.dprl --public --out public.dprl`
 
@@ -159,15 +160,16 @@ def export(
         public: Leave out whatever names or identifies people.
         points: With --public: keep training points or cell centres, which are measurements of
             single people.
-        to: Rules only: write them as a query of DuckDB, as JSON, or as a Python function, with the
-            same answers.
+        to: Rules and labels only: write a query (sql), rules as JSON, or a Python function, with
+            the same answers. A column of labels is called state.
         table: With --to sql: the table that is asked; by default stays.
         column: With --to sql: the column of suggestions; by default suggested.
+        dialect: With --to sql: standard is for PostgreSQL and others too; by default duckdb.
     """
     from dprl.policies.base import public_copy
     from dprl.policies.loading import load
 
-    names = {"table": table, "column": column}
+    names = {"table": table, "column": column, "dialect": dialect}
     naming = {name: value for name, value in names.items() if value is not None}
     if to is not None:
         _refuse("--to", {"public": public or None, "points": points or None}, "a policy file")
@@ -205,16 +207,16 @@ def _refuse(asked: str, given: dict[str, Any], only: str) -> None:
 
 
 def _text(fitted: Any, policy: str, to: str, naming: dict[str, str]) -> str:
-    """The rules of a policy in another language; refused where it is made of something else."""
-    if to not in fitted.exports:
+    """A policy in another language; refused where no short text says what it does."""
+    exports = fitted.exports
+    if to not in exports:
         raise ParameterError(
-            f"--to {to} is for policies made of rules; {policy!r} holds a policy of "
-            f"{fitted.parameters.get('learner', 'another kind')}.",
-            policy,
-            "Leave --to out for a copy of the policy file, or learn rules: dprl fit --learner "
-            "rules.",
+            f"--to {to} is for rules and for policies over labels; {policy!r} holds a policy of "
+            f"{fitted.parameters.get('learner', 'another kind')} over numbers.",
+            f"it answers from {fitted.single_states or 'what no short text can say'}",
+            "Ask it by `dprl serve` or `dprl act`, or learn rules: dprl fit --learner rules.",
         )
-    return str(fitted.exports[to](**naming))
+    return str(exports[to](**naming))
 
 
 # --- `dprl changes`: the decisions a policy would change

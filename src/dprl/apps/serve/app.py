@@ -55,8 +55,10 @@ if TYPE_CHECKING:
 
 # --- Around every request: its id, its line in the log, and its count
 
-REQUEST = "dprl.request"
-"""Key in an ASGI scope: the id of the request."""
+REQUEST, TRACE = "dprl.request", "dprl.trace"
+"""Keys in an ASGI scope: the id of the request, and the trace that it is a part of."""
+TRACEPARENT = re.compile(rb"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}")
+"""The header of W3C Trace Context: the ids of the trace and of the caller's part of it."""
 BROKEN_OFF = 499
 """What is noted as the status of a request that was broken off before it was answered."""
 ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
@@ -83,12 +85,16 @@ class RequestLog:
         given = next((v for k, v in scope["headers"] if k == b"x-request-id"), b"")
         name = given if ID.fullmatch(given) else uuid.uuid4().hex.encode()
         scope[REQUEST] = name.decode()
+        part = next((v for k, v in scope["headers"] if k == b"traceparent"), b"")
+        ids = TRACEPARENT.fullmatch(part)
+        more = [(b"traceparent", part)] if ids else []
+        scope[TRACE] = {"trace": ids[1].decode(), "parent": ids[2].decode()} if ids else {}
 
         async def send_noting_status(message: Message) -> None:
             nonlocal code
             if message["type"] == "http.response.start":
                 code = message["status"]
-                headers = [*message.get("headers", ()), (b"x-request-id", name)]
+                headers = [*message.get("headers", ()), (b"x-request-id", name), *more]
                 message = {**message, "headers": headers}
             await send(message)
 
@@ -103,7 +109,7 @@ class RequestLog:
             if self.journal is not None:
                 client, caller = scope.get("client") or ("", 0), scope.get(CALLER)
                 self.journal.put({
-                    "event": "request", "request": name.decode(),
+                    "event": "request", "request": name.decode(), **scope[TRACE],
                     **({"caller": caller} if caller else {}), "address": client[0],
                     "method": scope["method"][:20], "path": scope["path"][:200], "code": code,
                     "seconds": round(seconds, 6),
@@ -435,6 +441,7 @@ class _Service:
 
 
 def _asked(request: Request) -> dict[str, Any]:
-    """The id of a request, and who asks, where tokens have names."""
-    caller = request.scope.get(CALLER)
-    return {"request": request.scope[REQUEST], **({"caller": caller} if caller else {})}
+    """The ids of a request and of its trace, and who asks, where tokens have names."""
+    scope = request.scope
+    caller = {"caller": scope[CALLER]} if scope.get(CALLER) else {}
+    return {"request": scope[REQUEST], **scope[TRACE], **caller}

@@ -23,7 +23,7 @@ import stat
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -485,7 +485,7 @@ def read_audit(
 
 def _lines_of_files(
     path: str | os.PathLike[str], most: int | None, facts: AuditFacts
-) -> Iterator[tuple[str, bytes]]:
+) -> Generator[tuple[str, bytes]]:
     """The lines of all files, each with its place; those that are there now."""
     with _opened(path) as last:
         for earlier in segments(path) if most is None else ():

@@ -1,4 +1,4 @@
-"""Rules in other languages: SQL of DuckDB, JSON, Python.
+"""Rules, and policies over labels as rules, in other languages: SQL, JSON, Python.
 
 Each says of every state what the policy says. That is delicate where a value is missing, infinite
 or exactly on a threshold: NULL compares with nothing, DuckDB puts NaN above every number, and a
@@ -13,11 +13,14 @@ from __future__ import annotations
 
 # Apart: other languages, needed on request alone.
 import functools
+import itertools
 import json
+import math
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -25,8 +28,10 @@ from dprl._core.arrays import doubles
 from dprl.errors import PolicyError
 from dprl.logs.encoding.categories import TRUTH, TRUTH_WORDS
 from dprl.logs.encoding.encoder import FAR, Encoding
+from dprl.logs.encoding.gaps import GONE
 from dprl.logs.log import Label
 from dprl.logs.reading.dates import SINCE
+from dprl.policies.protocol import DEFER, Avoid
 from dprl.policies.rules.rule import HUGE, Condition, Region, Rule, Sum, features_of
 
 LARGEST = repr(sys.float_info.max).replace("e+", "e")
@@ -121,7 +126,90 @@ LABEL = (
 """The part of a Python export that reads a category."""
 
 
+# -- policies over labels ----------------------------------------------------------------------
+
+STATE = "state"
+"""What the column of a policy over one label is called."""
+MOST = 1_000_000
+"""Largest number of combinations of labels that are looked through."""
+
+
+@dataclass(frozen=True)
+class LabelRules:
+    """A policy over labels as rules over categories, one for all labels with the same answer.
+
+    Attributes:
+        policy: The policy; its states are labels, of one column or of several.
+    """
+
+    policy: Any
+
+    @property
+    def exports(self) -> dict[str, Callable[..., str]]:
+        """Language → what writes it."""
+        rules, categories = self.rules
+        actions, digest = self.policy.actions, self.policy.digest()
+        folded = Encoding("plain", {}, fold=self.policy.fold)
+
+        def sql(
+            table: str = "stays", column: str = "suggested", dialect: Dialect = "duckdb"
+        ) -> str:
+            for name in categories:
+                apart([name, column])
+            return f"{to_sql(rules, actions, table, column, digest, categories, folded, dialect)}\n"
+
+        return {
+            "sql": sql,
+            "json": lambda: (
+                f"{to_json(rules, actions, tuple(categories), digest, categories, folded)}\n"
+            ),
+            "python": lambda: to_python(rules, actions, digest, categories, folded),
+        }
+
+    @functools.cached_property
+    def rules(self) -> tuple[list[Rule], dict[str, tuple[str, ...]]]:
+        """The rules, and the labels of each category."""
+        states, encoding = list(self.policy.states), self.policy.encoding
+        strange = 2**62 if states and not isinstance(states[0], str) else "\0"
+        *said, elsewhere = _said(self.policy, [*states, strange])
+        (gone,) = _said(self.policy, [None])
+        if encoding is None:
+            regions: dict[Label | Avoid | None, list[str]] = {}
+            for state, answer in zip(states, said, strict=True):
+                regions.setdefault(answer, []).append(str(state))
+            categories = {STATE: tuple(map(str, states))}
+            rules = [Rule((Condition(STATE, "in", labels=tuple(labels)),), answer)
+                     for answer, labels in regions.items() if answer is not None]  # fmt: skip
+            if gone is not None:
+                rules.append(Rule((Condition(STATE, "missing"),), gone))
+        else:
+            categories = {name: tuple(own or ()) for name, own in encoding.columns.items()}
+            if math.prod(map(len, categories.values())) > MOST:
+                raise PolicyError("its columns have too many combinations of labels to be listed.")
+            known = dict(zip(states, said, strict=True))
+            rules = [
+                Rule(tuple(_is(n, word) for n, word in zip(categories, words, strict=True)), answer)
+                for words in itertools.product(*categories.values())
+                if (answer := known.get(encoding.label(words))) is not None
+            ]
+        if elsewhere is not None:  # it never defers
+            rules.append(Rule((), elsewhere))
+        return rules, {n: tuple(v for v in own if v != GONE) for n, own in categories.items()}
+
+
+def _said(policy: Any, states: list[Any]) -> list[Label | Avoid | None]:
+    """What a policy says in some states; None where it defers."""
+    answers = policy.at(states).answers()
+    return [None if answer is DEFER else answer for answer in answers]
+
+
+def _is(name: str, word: str) -> Condition:
+    return Condition(name, "missing") if word == GONE else Condition(name, "in", labels=(word,))
+
+
 # -- SQL ---------------------------------------------------------------------------------------
+
+Dialect: TypeAlias = Literal["duckdb", "standard"]
 
 
 def to_sql(
@@ -132,8 +220,14 @@ def to_sql(
     digest: str,
     categories: Categories,
     encoding: Encoding | None,
+    dialect: Dialect = "duckdb",
 ) -> str:
-    """A SELECT of DuckDB with one column more: the suggestion, NULL for DEFER."""
+    """A SELECT with one column more: the suggestion, NULL for DEFER.
+
+    The standard one is for columns of double precision and of text (or whole numbers as labels).
+    """
+    if dialect == "standard":
+        _refuse_other_than_standard(rules, categories, encoding)
     fills, days = _fills(encoding), _days(encoding)
     asked = _asked(rules)
     apart([*asked, column])
@@ -141,21 +235,79 @@ def to_sql(
     source = ".".join(map(identifier, parts)) or identifier("")
     text = isinstance(actions[0], str) or any(rule.avoids for rule in rules)
     kind = "VARCHAR" if text else "BIGINT"
+    null = f"CAST(NULL AS {TEXT if text and dialect == 'standard' else kind})"
     read = {name: sql_reader(name, labels, _fold(encoding)) for name, labels in categories.items()}
     lines = [
-        f"    WHEN {_sql_region(region, categories, fills, days, read)} THEN {then}"
+        f"    WHEN {_standard_region(region, categories, fills)} THEN {then}"
+        if dialect == "standard"
+        else f"    WHEN {_sql_region(region, categories, fills, days, read)} THEN {then}"
         for rule in rules
         for region, then in (
-            *(((*rule.conditions, *one), f"CAST(NULL AS {kind})") for one in rule.unless),
-            (rule.conditions, _sql_label(rule, kind)),
+            *(((*rule.conditions, *one), null) for one in rule.unless),
+            (rule.conditions, null if rule.silent else _sql_label(rule, kind)),
         )
     ]
     cases = "\n".join(["CASE", *lines, "    ELSE NULL", "END"])
-    answer = cases if lines else f"CAST(NULL AS {kind})"
+    answer = cases if lines else null
+    said = "Standard SQL" if dialect == "standard" else "SQL of DuckDB"
     return (
-        f"-- Rules of the policy {digest[:12]}; NULL stands for DEFER. SQL of DuckDB.\n"
+        f"-- Rules of the policy {digest[:12]}; NULL stands for DEFER. {said}.\n"
         f"SELECT *, {answer} AS {identifier(column)}\nFROM {source}"
     )
+
+
+TEXT = "VARCHAR(4000)"
+
+
+def _refuse_other_than_standard(
+    rules: Sequence[Rule], categories: Categories, encoding: Encoding | None
+) -> None:
+    asked = _asked(rules)
+    dated = [name for name in _days(encoding) if name in asked]
+    folded = [name for name in asked if name in categories and _fold(encoding)]
+    if dated or folded:
+        raise PolicyError(
+            "the policy reads dates or folded labels, which standard SQL does not do alike.",
+            repr((dated or folded)[0]),
+            "Leave the dialect out for DuckDB's, or export to Python.",
+        )
+
+
+def _standard_region(region: Region, categories: Categories, fills: Fills) -> str:
+    tests = []
+    for c in region:
+        if isinstance(c, Sum):
+            total = "0e0"
+            for feature, weight, middle in c.terms:
+                x = _standard_number(feature, fills)
+                x = f"CASE WHEN {x} BETWEEN -{_double(HUGE)} AND {_double(HUGE)} THEN {x}"
+                total = f"({total} + {_double(weight)} * ({x} ELSE {_double(middle)} END))"
+            tests.append(f"{total} {'>' if c.kind == 'above' else '<='} {_double(c.value)}")
+        elif c.feature in categories:
+            text = f"CAST({identifier(c.feature)} AS {TEXT})"
+            tests.append(_sql_labels(c, categories[c.feature], text))
+        elif c.kind == "missing":
+            tests.append("1 = 0" if c.feature in fills else _standard_missing(c.feature))
+        else:
+            low, high = (c.value, LARGEST) if c.kind == "above" else (-math.inf, LARGEST)
+            high = _double(c.value) if c.kind == "at most" else high
+            x = _standard_number(c.feature, fills)
+            start = f"{x} > {_double(low)}" if low > -math.inf else f"{x} >= -{LARGEST}"
+            tests.append(f"({start} AND {x} <= {high})")
+    return " AND ".join(tests) or "1 = 1"
+
+
+def _standard_missing(feature: str) -> str:
+    name = identifier(feature)
+    return f"({name} IS NULL OR lower(CAST({name} AS {TEXT})) = 'nan')"
+
+
+def _standard_number(feature: str, fills: Fills) -> str:
+    number = f"CAST({identifier(feature)} AS DOUBLE PRECISION)"
+    if feature not in fills:
+        return number
+    fill = _double(fills[feature])
+    return f"CASE WHEN {_standard_missing(feature)} THEN {fill} ELSE {number} END"
 
 
 def _asked(rules: Sequence[Rule]) -> list[str]:
@@ -262,8 +414,6 @@ def _double(value: float) -> str:
 
 
 def _sql_label(rule: Rule, kind: str) -> str:
-    if rule.silent:
-        return f"CAST(NULL AS {kind})"
     return str(rule.says) if kind != "VARCHAR" else sql_text(str(rule.says))
 
 

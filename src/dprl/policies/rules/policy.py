@@ -759,20 +759,27 @@ class RulePolicy(Stored):
             "python": self.to_python,
         }
 
-    def to_sql(self, table: str | Sequence[str] = "stays", column: str = "suggested") -> str:
-        """The policy as a query of DuckDB, which asks it of every row of a table.
+    def to_sql(
+        self,
+        table: str | Sequence[str] = "stays",
+        column: str = "suggested",
+        dialect: Literal["duckdb", "standard"] = "duckdb",
+    ) -> str:
+        """The policy as a query, which asks it of every row of a table.
 
         Args:
             table: The name of the table, or its parts (("schema", "table")). Default "stays".
             column: The name of the new column; NULL there stands for DEFER. Default "suggested".
+            dialect: "standard" is for PostgreSQL and others too: columns must be of double
+                precision, or of text. Default "duckdb".
 
         Returns:
             A SELECT of all columns and the new one. Features are columns of the same names, and
             categories are text; NULL, NaN and '' stand for a missing feature.
 
         Raises:
-            PolicyError: A name cannot be written in SQL, or the new column is called like a
-                feature.
+            PolicyError: A name cannot be written in SQL, the new column is called like a feature,
+                or standard SQL cannot read dates or labels as the policy does.
 
         Example:
             >>> import dprl
@@ -791,8 +798,9 @@ class RulePolicy(Stored):
         for name in self.feature_names:
             export.apart([name, column])
         return export.to_sql(
-            self.rules, self.actions, table, column, self.digest(), self._categories, self.encoding
-        )
+            self.rules, self.actions, table, column, self.digest(), self._categories,
+            self.encoding, dialect,
+        )  # fmt: skip
 
     def to_json_rules(self) -> str:
         """The policy as JSON that people and other programs can read.

@@ -350,7 +350,7 @@ def escape(ends: Ints, data: Bytes, first: int, last: int, out: Bytes) -> int:
         for k in range(ends[i], ends[i + 1]):
             c = data[k]
             if 32 <= c <= 126:
-                if c in {34, 92}:
+                if c == 34 or c == 92:  # noqa: PLR1714  (a set would be made for every letter)
                     out[at] = 92
                     at += 1
                 out[at] = c

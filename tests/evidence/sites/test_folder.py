@@ -147,16 +147,29 @@ def test_who_was_counted_is_refused_and_nothing_changes(tmp_path):
         assert on_disk(counted.path) == before
 
 
+@pytest.mark.filterwarnings("ignore::dprl.errors.LabelWarning")
 def test_labels_are_recognised_whatever_their_type(tmp_path):
     columns = table(0, text=False)
     schema = schema_of(log_of(columns))
-    counted = EvidenceFolder.create(tmp_path / "counted", schema)
     early = columns["t"] < 20
+    counted = EvidenceFolder.create(tmp_path / "counted", schema)
     counted.add(log_of(columns, early))
-    text = {**columns, "patient": np.array([f"0{p}" for p in columns["patient"]])}
-    text["stay"] = text["stay"] + 1000
+    zeros = {**columns, "patient": np.array([f"0{p}" for p in columns["patient"]])}
+    zeros["stay"] = columns["stay"] + 1000
     with pytest.raises(dprl.EvidenceError, match="were counted before"):
-        counted.add(log_of(text, ~early))
+        counted.add(log_of(zeros, ~early))
+    # Rows of one group under two labels are two groups, of which no log may be made in silence.
+    text = {**columns, "patient": np.array([f"{p}" for p in columns["patient"]])}
+    for first, match in ((columns, "a column has another type"), (text, "written in two ways")):
+        kept = EvidenceFolder.create(tmp_path / match, schema, keep_rows=True)
+        kept.add(log_of(first, early))
+        before = on_disk(kept.path)
+        with pytest.raises(dprl.EvidenceError, match=match):
+            kept.add(log_of(zeros, ~early), reopen=True)
+        assert on_disk(kept.path) == before
+    dated = {**text, "t": np.array(text["t"], "M8[D]")}
+    with pytest.raises(dprl.EvidenceError, match="time: datetime64"):
+        kept.add(log_of(dated, ~early), reopen=True)
 
 
 @pytest.mark.parametrize("step", ["_save", "_sum"])

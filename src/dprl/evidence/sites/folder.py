@@ -424,7 +424,15 @@ class EvidenceFolder:
         marks = [self._marks(log.groups, "group")]
         if grouped:
             marks.append(self._marks(log.episodes, "episode"))
-        return np.sort(np.concatenate(marks))
+        together = np.sort(np.concatenate(marks))
+        twice = int((together[1:] == together[:-1]).sum())
+        if twice:
+            raise EvidenceError(
+                f"{twice:,} of {len(together):,} groups or episodes are written in two ways, such "
+                "as 7 and 007, and would count twice.",
+                do="Write each in one way, on all days.",
+            )
+        return together
 
     def _recurring(
         self, log: Log, seen: Bools, digest: str, steps: Sequence[dict[str, Any]]
@@ -597,6 +605,14 @@ def _joined(logs: Sequence[Log], grouped: bool) -> Log:
             by_role["ended"] = np.repeat(own, log.lengths)
         for role, values in by_role.items():
             arrays.setdefault(role, []).insert(0, values)
+    for role, parts in arrays.items():
+        kinds = {part.dtype.kind.replace("U", "O") for part in parts}
+        if len(kinds) > 1:
+            raise EvidenceError(
+                "the days of a group cannot be put together: a column has another type.",
+                f"{role}: {' and '.join(sorted({part.dtype.name for part in parts}))}",
+                "Write the column in the same way on all days.",
+            )
     joined: Any = {role: np.concatenate(parts) for role, parts in arrays.items()}
     events = dict.fromkeys(event for log in logs for event in log.events)
     return from_arrays(**joined, events=list(events) or None)

@@ -15,6 +15,7 @@ from scipy import sparse
 import dprl
 from conftest import random_episodes, to_log
 from dprl import envs
+from dprl.apps.contest import log_seed
 from dprl.certificate.eprocesses import advantages, visits_of
 from dprl.certificate.evalues import (
     BINS,
@@ -35,6 +36,7 @@ from dprl.evidence.counts import Counts, count_source
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.excursions import excursions
 from dprl.evidence.neighbors.engine import Engine, Points, net_size
+from dprl.logs.censoring import treat_cut
 from dprl.logs.returns import first_visits
 from dprl.logs.source import as_source
 from dprl.planning.finite_mdp import FiniteMDP
@@ -856,3 +858,13 @@ def test_states_are_declared_by_name():
     assert any("The list of 2 states" in line for line in gated.certificate.assumptions)
     one = dprl.gate(LEARNER, bandit(1, (0.3, 0.8), 0), **IN_SAMPLE, **UNIT)
     assert one.certificate.vacuous  # one group: nothing to split, nothing certified
+
+
+def test_what_nobody_took_at_a_first_visit_is_not_issued_and_nothing_breaks():
+    """In r1c0 of this log all go down at first; going right is proved by later visits alone."""
+    world = dprl.envs.small_grid()
+    log = treat_cut(world.sample(50, seed=log_seed(33, 50, 2)), world.gamma, "terminal")
+    learner = dprl.DPRLDiscrete(n_min=10, gamma=world.gamma)
+    gated = dprl.gate(learner, log, value_range=(0.0, 1.0))
+    assert gated.act("r1c0") is dprl.DEFER
+    assert gated.certificate.rows == ()

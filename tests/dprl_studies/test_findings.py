@@ -15,7 +15,7 @@ import dprl
 from dprl.evaluation import stats
 from dprl.logs.reading.tables import read_rows
 from dprl_studies.harness import by
-from dprl_studies.paper import entry, experiment, wards
+from dprl_studies.paper import entry, experiment, power, wards
 from dprl_studies.paper.contest import label, rows_of
 from dprl_studies.paper.told import NEAR, sentences, short
 
@@ -406,3 +406,12 @@ def test_bias_and_variance_are_of_their_rows():
     good = [share("chose_better", rule, n) for rule in ("contrast", "paper") for n in (1, 10)]
     words = "{} of the cells at n_min 1 and {} at n_min 10 with contrast, in {} and {} with"
     assert words.format(*good) in PLAIN
+
+
+@pytest.mark.parametrize("problem", ["risky arms", "care pathway"])
+def test_a_log_of_power_is_made_again(problem):
+    rows = read_rows([FOUND / "power-33-rows.parquet"])
+    mine = (rows["problem"] == problem) & (rows["n"] == 200) & (rows["dataset"] == 1)
+    fresh = power.run({"world": problem, "n": 200, "seed": 33, "first": 1, "last": 2})
+    kept = dict(zip(rows["learner"][mine].tolist(), rows["value"][mine].tolist(), strict=True))
+    assert {row["learner"]: row["value"] for row in fresh} == pytest.approx(kept, rel=1e-12)

@@ -478,7 +478,9 @@ def by_visits(
         tests.p_high[at] = result.p_high
         tests.difference[at] = result.difference
         tests.low[at] = result.low / (1 - result.p_low)  # E x - E y is A/(1 - p)
-        tests.pairs[at] = result.log_e >= nats
+        # Later visits alone may prove it; a row says how many took it at their first one.
+        taken = (evidence.others if begin else evidence.took).n[state, action] > 0
+        tests.pairs[at] = (result.log_e >= nats) & taken
         if settings.margin > 0:
             tests.pairs[at] &= result.low > settings.margin
     return tests
@@ -580,7 +582,7 @@ def at_gamma(
         low[at], log_e[at] = hidden.at(settings.confounding, alpha, np.arange(len(at[0])))
         advantage[at] = np.where(low[at] > 0, rest * low[at], low[at])
         passed = np.zeros(wanted.shape, bool)
-        passed[at] = log_e[at] >= -math.log(alpha) - 1e-12
+        passed[at] = tests.pairs[at] & (log_e[at] >= -math.log(alpha) - 1e-12)
         if settings.margin > 0:
             passed[at] &= advantage[at] > settings.margin
         tests = replace(tests, pairs=passed, low=low, log_e=log_e, advantage=advantage)

@@ -650,3 +650,14 @@ def test_exponents_that_are_none_are_refused(value):
     }
     with pytest.raises(dprl.EvidenceError, match="no exponents"):
         from_parts("x.evidence", words, arrays)
+
+
+def test_days_of_one_site_are_not_merged_like_sites():
+    log = dprl.envs.care_pathway().sample(200, seed=0)
+    schema = dprl.SiteSchema.of(log, gamma=1.0)
+    days = [dprl.site_evidence(part, schema, k=1, site="north") for part in split(log, 2, 0)]
+    with pytest.raises(dprl.EvidenceError, match="two files are of one site, 'north'") as error:
+        dprl.merge_evidence(*days)
+    assert "EvidenceFolder" in str(error.value)
+    unnamed = [dprl.site_evidence(part, schema, k=1) for part in split(log, 2, 0)]
+    assert dprl.merge_evidence(*unnamed).groups == 200

@@ -202,7 +202,7 @@ class _Workers:
 
     def _start(self) -> None:
         process = self.spawn.Process(target=_worker, args=(self.settings, self.sock), daemon=True)
-        # A process that is starting would end by SIGHUP; it finds later that there was one (`Kept`).
+        # A process that is starting would end by SIGHUP; it learns later that there was one.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
         process.start()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import os
 import random
 import signal
@@ -274,3 +276,58 @@ def test_the_rule_of_approval(said, needs):
             len(latest) >= needs and all(w == "agree" for w in latest.values())
         )
         assert len(found[key].latest) == len(latest)
+
+
+def test_verdicts_come_without_a_browser(tmp_path, run, monkeypatch):
+    """From a filled sheet, all or none, and from the terminal; two must agree."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{i},{'st'[i % 2]},{'ab'[i % 3 == 0]},{int(i % 3 == 0)}" for i in range(60)]
+    (tmp_path / "log.csv").write_text("\n".join(["episode,state,action,reward", *rows]))
+    columns = ("--episode", "episode", "--state", "state", "--action", "action")
+    run("fit", "log.csv", *columns, "--reward", "reward", "--n-min", 5, "--gamma", 1)
+    base = (
+        "review",
+        "policy.dprl",
+        "--log",
+        "log.csv",
+        *columns,
+        "--reward",
+        "reward",
+        "--needs",
+        2,
+    )
+    assert run(*base, "--blank", "sheet.csv")[0] == 0
+    code, _, err = run(*base, "--blank", "sheet.csv")
+    assert (code, "would be lost" in err) == (1, True)
+    code, out, _ = run(*base, "--filled", "sheet.csv", "--json")
+    assert (code, json.loads(out)["recorded"]) == (0, 0)
+    with open("sheet.csv", newline="", encoding="utf-8-sig") as file:
+        head, *changes = csv.reader(file)
+    assert len(changes) == 2
+
+    def fill(verdicts, delimiter):
+        with open("sheet.csv", "w", newline="", encoding="utf-8-sig") as file:
+            sheet = csv.writer(file, delimiter=delimiter)
+            sheet.writerow(head)
+            for row, said in zip(changes, verdicts, strict=True):
+                sheet.writerow([*row[:4], *said])
+
+    fill([("Ann", "Agree", "good"), ("Ann", "perhaps", "")], ",")
+    code, _, err = run(*base, "--filled", "sheet.csv")
+    assert (code, "got 'perhaps'" in err, "sheet.csv, row 3" in err) == (1, True, True)
+    fill([("Ann", "Agree", "good"), ("Ann", "agree", "")], ";")  # as a German spreadsheet saves it
+    for new in (2, 0):
+        code, out, _ = run(*base, "--filled", "sheet.csv", "--json")
+        assert (code, json.loads(out)["recorded"]) == (0, new)
+    replies = iter(["Ben", "x", "a", "fine", "d", ""])
+    monkeypatch.setattr("builtins.input", lambda _: next(replies))
+    code, out, _ = run(*base, "--terminal")
+    assert (code, "2 verdicts recorded" in out, "1 of 2: " in out) == (0, True, True)
+    (tmp_path / "approved.dprl").unlink(missing_ok=True)
+    (tmp_path / "approved-audit.csv").unlink(missing_ok=True)
+    assert run(*base, "--export")[0] == 0
+    assert len(dprl.load("approved.dprl").changes()) == 1
+    trail = (tmp_path / "approved-audit.csv").read_text()
+    assert [trail.count(word) for word in ('"Ann"', '"Ben"', '"good"', '"fine"')] == [2, 2, 1, 1]
+    assert run(*base, "--export", "--terminal")[0] == 1
+    assert "nowhere" in run(*base, "--blank", "nowhere/sheet.csv")[2]

@@ -562,3 +562,26 @@ def test_a_loop_of_its_own_is_not_needed_before_the_start():
     """An application can be made where no loop runs, and run in another one."""
     app = serve_app(policy_for("b"), token=None)
     assert asyncio.run(app.state.life.reload())  # there is no file: said, not raised
+
+
+def test_a_process_that_is_starting_does_not_end_by_a_signal(monkeypatch):
+    """It inherits that SIGHUP waits; ended so, five in a row would end the service."""
+    from dprl.apps.serve import lifecycle
+
+    seen = []
+
+    class Started:
+        def __init__(self, **_):
+            pass
+
+        def start(self):
+            seen.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+    class Ways:
+        Process = Started
+
+    workers = lifecycle._Workers(lifecycle.Settings("p", None, "127.0.0.1"), None, 1)
+    monkeypatch.setattr(workers, "spawn", Ways)
+    workers._start()
+    assert signal.SIGHUP in seen[0]
+    assert signal.SIGHUP not in signal.pthread_sigmask(signal.SIG_BLOCK, ())

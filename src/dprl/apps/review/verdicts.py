@@ -235,14 +235,7 @@ class Verdicts:
         self, change: str, reviewer: str, verdict: str, comment: str = "", narrowed: str = ""
     ) -> Verdict:
         """Record a verdict; it is on disk when this returns."""
-        reviewer = tidy_name(reviewer)
-        comment = comment.replace("\r\n", "\n").strip()
-        if change not in self.changes:
-            raise ParameterError(f"there is no change {change[:40]!r}.")
-        if verdict not in WORDS:
-            raise ParameterError(f"a verdict is one of {', '.join(WORDS)}; got {verdict[:40]!r}.")
-        if len(comment) > COMMENT or "\x00" in comment or not _encodable(comment):
-            raise ParameterError(f"a comment has at most {COMMENT:,} characters, and is text.")
+        change, reviewer, verdict, comment = self.checked(change, reviewer, verdict, comment)
         with self._said_if_not_stored(), self._open() as db:
             db.execute("BEGIN IMMEDIATE")
             last = db.execute("SELECT id, chain FROM verdicts ORDER BY id DESC LIMIT 1").fetchone()
@@ -257,6 +250,20 @@ class Verdicts:
             )
             db.execute("COMMIT")
         return recorded
+
+    def checked(
+        self, change: str, reviewer: str, verdict: str, comment: str
+    ) -> tuple[str, str, str, str]:
+        """These parts of a verdict, tidied; a ParameterError where they make none."""
+        reviewer = tidy_name(reviewer)
+        comment = comment.replace("\r\n", "\n").strip()
+        if change not in self.changes:
+            raise ParameterError(f"there is no change {change[:40]!r}.")
+        if verdict not in WORDS:
+            raise ParameterError(f"a verdict is one of {', '.join(WORDS)}; got {verdict[:40]!r}.")
+        if len(comment) > COMMENT or "\x00" in comment or not _encodable(comment):
+            raise ParameterError(f"a comment has at most {COMMENT:,} characters, and is text.")
+        return change, reviewer, verdict, comment
 
     def all(self) -> list[Verdict]:
         """Every verdict, in the order given; a PolicyError where the chain is broken."""
@@ -429,6 +436,69 @@ class Exported:
 def cell(value: Any) -> str:
     """The text, changed so that a spreadsheet does not take it for a formula."""
     return no_formula(str(value).replace("\r\n", "\n").replace("\r", "\n"))
+
+
+# -- verdicts without a browser: a sheet that is filled in -----------------------------------------
+
+TO_FILL = ("reviewer", "verdict", "comment")
+
+
+def write_sheet(described: Described, path: Path) -> None:
+    """Write the changes as CSV, with columns to fill in; a file that exists is left alone."""
+    if path.exists():
+        raise ParameterError(
+            f"{str(path)!r} exists: what was filled in there would be lost.",
+            do="Name another file with --blank, or record it with --filled.",
+        )
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    writer.writerow(("change", "situation", "usual", "suggested", *TO_FILL))
+    for c in described.changes:
+        writer.writerow([cell(x) for x in (c.key, c.situation, c.usual, c.suggested, "", "", "")])
+    with replacing(path) as part:
+        part.write_text(out.getvalue(), encoding="utf-8-sig")
+
+
+def record_sheet(verdicts: Verdicts, path: Path) -> int:
+    """Record what a sheet holds, all rows or none; the number of new verdicts.
+
+    A row without a verdict says nothing, and neither does one that its reviewer gave last.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise ParameterError(
+            f"the sheet {str(path)!r} cannot be read: {why}.", do="Save it as CSV, in UTF-8."
+        ) from error
+    head = text.partition("\n")[0]
+    rows = csv.DictReader(io.StringIO(text), delimiter=";" if head.count(";") >= 4 else ",")
+    lacking = {"change", *TO_FILL} - {*(rows.fieldnames or ())}
+    if lacking:
+        raise ParameterError(
+            f"the sheet {str(path)!r} has no column {sorted(lacking)[0]!r}.",
+            do="Begin with the sheet that --blank writes.",
+        )
+    latest = {(v.change, who(v.reviewer)): (v.verdict, v.comment) for v in verdicts.all()}
+    new = []
+    for number, row in enumerate(rows, 2):
+        parts = [(row[name] or "").strip() for name in ("change", *TO_FILL)]
+        if not parts[2]:
+            continue
+        try:
+            change, reviewer, verdict, comment = verdicts.checked(
+                parts[0], parts[1], parts[2].lower(), parts[3]
+            )
+        except ParameterError as error:
+            raise ParameterError(
+                error.what, f"{path.name}, row {number}", "Nothing was recorded. Mend the sheet."
+            ) from error
+        if latest.get((change, who(reviewer))) != (verdict, comment):
+            new.append((change, reviewer, verdict, comment))
+            latest[change, who(reviewer)] = (verdict, comment)
+    for each in new:
+        verdicts.add(*each)
+    return len(new)
 
 
 def audit(verdicts: Sequence[Verdict], described: Described, needs: int) -> str:

@@ -146,6 +146,7 @@ def _run(app: Any, sock: socket.socket) -> None:
 def _worker(settings: Settings, sock: socket.socket) -> None:
     """One of several processes."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the application listens to it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
     threading.Thread(target=_end_with_parent, daemon=True).start()
     path: str | Path = settings.policy
     kept = settings.kept
@@ -201,7 +202,10 @@ class _Workers:
 
     def _start(self) -> None:
         process = self.spawn.Process(target=_worker, args=(self.settings, self.sock), daemon=True)
+        # A process that is starting would end by SIGHUP; it learns later that there was one.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
         process.start()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         self.processes[process] = time.monotonic()
 
     def _end(self, *_: Any) -> None:

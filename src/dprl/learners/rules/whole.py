@@ -21,9 +21,9 @@ come from other groups than the one that is scored.
   that harm which adds up is seen although the features do not tell it. (Without 1/b̂, and without
   what is suggested in φ, the few who follow where hardly anybody does have no voice: on 72 steps
   of simulated intensive care such estimates were up to 14 of their errors too low.) D is kept
-  inside the returns that there were. Both are shrunk (`RIDGE`), towards what usual practice brings:
-  some hundred stays of 70 correlated steps are few for some hundred columns. What is stated is too
-  low rather than too high then. Where suggestions are such that hardly anybody takes them, or A
+  inside the returns that there were. Both are shrunk (`SHRUNK`), the less the more groups there
+  are: some hundred stays of 70 correlated steps are few for some hundred columns. What is stated is
+  too low rather than too high then. Where suggestions are such that hardly anybody takes them, or A
   says nothing (its symmetric part is far from positive), the whole cannot be judged.
 
 Where episodes were cut and are weighted, what is seen of step t counts 1/K_t, the chance to be

@@ -94,7 +94,8 @@ def slow_judged(steps, suggested, fold, *, exact):
     columns = [c / np.sqrt((c**2).mean()) for c in columns]
     phi = np.column_stack([steps.columns, *columns])
     p, own_p = phi.shape[1], steps.columns.shape[1]
-    shrink = np.array([1e-9] + [0.5 + 1e-9] * (own_p - 1) + [0.001 + 1e-9] * (p - own_p))
+    own, other = (0.75 * k / len(log.groups) + 1e-9 for k in (own_p, p - own_p))
+    shrink = np.array([1e-9] + [own] * (own_p - 1) + [other] * (p - own_p))
     G = returns(log, gamma)
     likely = steps.b[np.arange(log.n_steps), np.maximum(suggested, 0)]
     likely = np.where(suggested < 0, 1.0, np.maximum(likely, 0.05))

@@ -457,7 +457,7 @@ class Work:
         half = {lam: scores.of_groups(inside) for lam, scores in scored.items()}
         lam, tried = choose_lam(half, first, seed=seed)
         scores, returns = scored[lam], scored.get(1.0) or self.scores(mended, b, 1.0)
-        certifies = [one.of_groups(~inside) for one in (scores, returns)]
+        other, other_returns = scores.of_groups(~inside), returns.of_groups(~inside)
         found: dict[tuple[Proposal, ...], tuple[Claims, list[Rule]]] = {}
         divisions = []
         for search in replace(first, lam=lam).searches():
@@ -466,7 +466,7 @@ class Work:
                 self.tell("certifying", done)
                 proposals, doubted = self._told(everyone, scores, proposed)
                 claims = certify(
-                    proposals, half[lam], *certifies, steps, delta=learner.delta,
+                    proposals, half[lam], other, other_returns, steps, delta=learner.delta,
                     splits=self.searches, margin=learner.margin, n_min=learner.n_min,
                     gamma=learner.gamma, seed=seed, weaker=self.weaker(everyone, lam, inside),
                 )  # fmt: skip

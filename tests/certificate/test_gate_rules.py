@@ -167,7 +167,7 @@ def test_all_proposals_are_tested_whatever_the_other_test_said(policy):
 def test_a_learner_is_fitted_first():
     gated = dprl.gate(dprl.Rules(gamma=1.0, splits=1, depth=1, lam=1.0), ward(3, 600), **UNIT)
     assert gated.certificate.issued
-    assert "3 ways to propose share" in gated.certificate.details()  # two, and the same for everyone
+    assert "3 ways to propose share" in gated.certificate.details()  # two and everyone
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def test_both_grades_are_said(policy, gated):
     assert "following these rules brings at least" in str(policy)
     assert "proved at" not in str(policy)
     words = gated.certificate.details()
-    assert "4 such divisions share the level" in words
+    assert "10 ways to propose share the level" in words
     assert "as if drawn by lot" in words
     assert "no worse" not in words
     assert "Lower bounds on what the policy gains" not in words
@@ -125,7 +125,7 @@ def log_e(x, y, d):
 
 
 def test_the_level_and_an_e_value_from_their_definition(policy, gated):
-    """One region by hand: its half, its first visits, its e-value; δ is shared by 3 divisions."""
+    """One region by hand: its half, its first visits, its e-value; δ is shared by ten searches."""
     facts = policy.provenance["rules"]
     order = np.random.default_rng(facts["division"]).permutation(LOG.n_episodes)
     certifies = np.ones(LOG.n_episodes, bool)
@@ -141,7 +141,7 @@ def test_the_level_and_an_e_value_from_their_definition(policy, gated):
     assert (row["n"], row["others"]) == (len(x), len(y))
     assert row["difference"] == pytest.approx(x.mean() - y.mean())
     assert row["log10_e"] == pytest.approx(log_e(x, y, 0.0) / math.log(10))
-    nats = -math.log(0.9 * 0.05 / 4 / len(facts["tested"]))
+    nats = -math.log(0.9 * 0.05 / 10 / len(facts["tested"]))
     assert log_e(x, y, row["low"]) >= nats - 1e-9
     assert log_e(x, y, row["low"] + 1 / 400) < nats
     one = replace(policy, parameters={**policy.parameters, "splits": 1})
@@ -167,7 +167,7 @@ def test_all_proposals_are_tested_whatever_the_other_test_said(policy):
 def test_a_learner_is_fitted_first():
     gated = dprl.gate(dprl.Rules(gamma=1.0, splits=1, depth=1, lam=1.0), ward(3, 600), **UNIT)
     assert gated.certificate.issued
-    assert "2 such divisions share" in gated.certificate.details()  # one, and the same for everyone
+    assert "3 ways to propose share" in gated.certificate.details()  # two and everyone
 
 
 @pytest.mark.slow

@@ -742,8 +742,9 @@ def _again(policy: Any, log: Log, share: float, seed: int, anew: bool) -> Again 
     learners = {"Confident": Confident, "Rules": Rules}
     learner_of: Any = learners.get(own.pop("learner", ""))
     if inside and (anew is False or log.n_steps > MANY_STEPS):
-        told = [one["same"] for one in inside["divisions"] if one["seed"] != inside["division"]]
-        return sum(same >= ALIKE for same in told), len(told), ()
+        searched = sorted(inside["divisions"], key=lambda one: one["worth"])  # the best comes last
+        told = {one["seed"]: one["same"] for one in searched if one["seed"] != inside["division"]}
+        return sum(part >= ALIKE for part in told.values()), len(told), ()
     if learner_of is None:
         return None
     names = {field.name for field in fields(learner_of)}

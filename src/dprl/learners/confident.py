@@ -638,10 +638,14 @@ class _Bounds:
         n = self.gathered.evidence.pair.n
         return self.less[0] * unseen(one.policy, self.model.usual, n, self.less[1])
 
+    def elsewhere(self, one: Candidate) -> float:
+        """What is taken off for what has happened in other states only."""
+        z = float(ndtri(1 - self.learner.risk))
+        return (1 + 2 * z * z) / 6 * self.another(one)
+
     def off(self, one: Candidate) -> float:
         """What is taken off for what has not happened yet, or not here."""
-        z = float(ndtri(1 - self.learner.risk))
-        return self.unseen(one) + (1 + 2 * z * z) / 6 * self.another(one)
+        return self.unseen(one) + self.elsewhere(one)
 
     def unpaid(self, one: Candidate, risk: float) -> float:
         """The lower end that ignores that it was chosen."""
@@ -701,6 +705,8 @@ class _Bounds:
         }  # fmt: skip
         if self.less is not None:
             facts |= {"worst": self.less[1], "unseen": self.unseen(one)}
+        if elsewhere := self.elsewhere(one):
+            facts["elsewhere"] = elsewhere
         if not self.learner.splits or not enough:
             return facts
         low = self.bound(one)

@@ -100,7 +100,8 @@ class ConfidentPolicy(TablePolicy):
             of older versions have "doubt"), "optimism" (how many standard errors too high such
             estimates were on halves), "brought" (what the choice of one half brought in the other,
             on average), "halves" (how many they are means of) and "cases" (trajectories behind its
-            rarest suggestion); with `worst` that and "unseen", what is taken off for it.
+            rarest suggestion); with `worst` that and "unseen", what is taken off for it; and
+            "elsewhere", what is taken off for rare losses that an action had in other states.
             None where it defers everywhere, and where the evidence gives no gain; what was not
             issued is in provenance["withheld"].
         avoid: None: it says what to take, never what to avoid. Default None.

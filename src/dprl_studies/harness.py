@@ -235,9 +235,12 @@ def _readable(path: Path) -> bool:
     return True
 
 
-def _work(experiment: Experiment, setting: Setting, path: Path) -> None:
-    """Run one task and write its rows to this path; called in a worker process."""
-    write_rows(experiment.run(setting), path)
+def _work(run: Callable[[Setting], list[Row]], setting: Setting, path: Path) -> None:
+    """Run one task and write its rows to this path; called in a worker process.
+
+    A worker is sent no more than `run`: the page and the settings of an experiment may be closures.
+    """
+    write_rows(run(setting), path)
 
 
 def reproduce(
@@ -367,7 +370,7 @@ def _run_all(
         for i, (setting, path) in enumerate(todo):
             if i and time.monotonic() >= until:
                 return
-            _work(experiment, setting, path)
+            _work(experiment.run, setting, path)
             done += 1
             report(experiment.name, done / total)
         return
@@ -377,7 +380,7 @@ def _run_all(
     with ProcessPoolExecutor(
         min(workers, len(todo)), mp_context=context, initializer=_go_with_parent
     ) as pool:
-        jobs = [pool.submit(_work, experiment, setting, path) for setting, path in todo]
+        jobs = [pool.submit(_work, experiment.run, setting, path) for setting, path in todo]
         try:
             for job in as_completed(jobs):
                 if job.cancelled():

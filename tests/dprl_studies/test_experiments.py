@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import inspect
 import json
+import pickle
 import resource
 import subprocess
 import sys
@@ -92,8 +93,9 @@ def test_files_and_rows(tmp_path):
 
 @pytest.mark.slow
 def test_workers_do_not_matter(tmp_path):
-    reproduce(TOY, tmp_path / "one", workers=1)
-    reproduce(TOY, tmp_path / "two", workers=2)
+    paged = replace(TOY, page=lambda rows, facts: "a closure, which workers are not sent")
+    reproduce(paged, tmp_path / "one", workers=1)
+    reproduce(paged, tmp_path / "two", workers=2)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
@@ -439,3 +441,10 @@ def test_power_has_the_gate_of_another_learner_and_practice_goes_on_where_hcpi_f
     rival = dprl.baselines.SPIBB(gamma=0.99, n_min=10)
     gated = dprl.gate(rival, log, value_range=(0.0, 1.0))
     assert dprl.envs.risky_arms().value(gated) == value["gate, proved", 1]
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_workers_are_sent_of_an_experiment_can_be_sent(name):
+    one = experiment(name, logs=3)
+    assert pickle.loads(pickle.dumps(one.run)) is not None
+    assert len(one.settings(False, 33)) <= len(experiment(name).settings(False, 33))

@@ -100,6 +100,7 @@ from dprl.logs.source import check_claim
 from dprl.policies.base import provenance_of
 from dprl.policies.rules.policy import RulePolicy
 from dprl.policies.rules.rule import Region, Rule, inside
+from dprl.policies.rules.text import told_low
 
 EVERYONE = -1
 """Stands for the seed of a division where there is none: all groups certify."""
@@ -638,6 +639,7 @@ def _only_alone(claims: Claims, outcome: Outcome) -> str:
                 high=high,
                 more=say("below 0") if outcome.falls else say("above 0"),
             ),
+            "" if whole["exact"] else told_low(),
         )
     return sentences(
         passed,

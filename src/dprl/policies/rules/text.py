@@ -486,7 +486,13 @@ def _of_the_whole(policy: RulePolicy) -> str:
             "Too few followed all of them to the end, so this supposes that what follows depends "
             "on the features, the step and how often the suggestions were taken before."
         ),
+        "" if whole.get("exact") or alone else told_low(),
     )
+
+
+def told_low() -> str:
+    """How to read an estimate of a whole that few follow."""
+    return say("The estimate is drawn towards usual practice: it is too low more often than not.")
 
 
 def _each(policy: RulePolicy, covered: Sequence[int], delta: float, beside: bool) -> str:

@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 import dprl
 from dprl.apps.contest import log_seed
-from dprl.baselines import BC, LCB, RL, SPIBB, FittedSPIBB, Mode, SoftSPIBB
+from dprl.baselines import BC, HCPI, LCB, RL, SPIBB, FittedSPIBB, Mode, SoftSPIBB
 from dprl.envs import care_pathway, random_mdp, risky_arms
 from dprl.testing import check_learner
 
@@ -18,6 +18,7 @@ LEARNERS = [
     LCB(gamma=0.95),
     SPIBB(n_min=5, gamma=0.95, behavior=None),
     SoftSPIBB(epsilon=0.5, gamma=0.95),
+    HCPI(gamma=0.95),
     dprl.DPRLDiscrete(n_min=5, gamma=0.95),
     BC(),
 ]
@@ -35,6 +36,8 @@ def test_our_own_keep_the_rules_and_can_be_cloned(learner):
     other = clone(learner)
     assert other is not learner
     assert other.get_params() == learner.get_params()
+    assert (other, hash(other)) == (learner, hash(learner))
+    assert other != (learner.set_params(gamma=0.5) if hasattr(learner, "gamma") else RL(gamma=1))
     log = risky_arms().sample(300, seed=0)
     assert clone(learner).fit(log) == learner.fit(log)
 
@@ -44,6 +47,22 @@ def test_settings_of_learners_over_features_too():
     assert clone(learner).get_params() == learner.get_params()
     assert learner.set_params(n_min=7) == replace(learner, n_min=7)
     assert learner.n_min == 5
+
+
+def test_learners_with_a_known_behaviour_are_compared_by_its_numbers():
+    one, same, other = (SPIBB(n_min=5, gamma=0.9, behavior=np.full((2, 2), p)) for p in (1, 1, 2))
+    assert clone(one) == one == same
+    assert one != other
+    assert one != SPIBB(n_min=5, gamma=0.9)
+    assert len({one, same, other}) == 2
+
+
+def test_a_setting_that_is_not_there_is_named():
+    with pytest.raises(dprl.ParameterError, match="SPIBB has no setting 'nmin'") as caught:
+        SPIBB(n_min=5, gamma=0.9).set_params(nmin=3)
+    assert caught.value.do == "Did you mean 'n_min'?"
+    with pytest.raises(dprl.ParameterError, match="It has gamma, "):
+        LCB(gamma=0.9).set_params(zzz=3)
 
 
 class Random:

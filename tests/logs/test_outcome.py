@@ -158,3 +158,13 @@ def test_sites_refuse_what_they_cannot_turn() -> None:
     schema = dprl.SiteSchema(states=["ill", "well"], actions=["drug", "wait"], gamma=1.0)
     with pytest.raises(dprl.ParameterError, match="less is"):
         dprl.site_evidence(log, schema)
+
+
+def test_a_unit_that_the_name_holds_is_told_once() -> None:
+    cost = Outcome("Kosten (EUR)", "EUR", "lower")
+    assert (cost.name, cost.words()) == ("Kosten", "Outcome: Kosten (EUR); lower is better.")
+    assert cost.apart(-3.0, -5.0, -1.0)[1] == "Kosten lower by 3.0 EUR (1.0 to 5.0)"
+    assert Outcome(unit="EUR").words("Kosten [EUR]").startswith("Outcome: Kosten (EUR);")
+    assert Outcome("Kosten (TEUR)", "EUR").name == "Kosten (TEUR)"
+    assert Outcome("(EUR)", "EUR").name == "(EUR)"
+    assert Outcome("Kosten (EUR)").name == "Kosten (EUR)"  # nobody said a unit

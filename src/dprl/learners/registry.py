@@ -21,6 +21,7 @@ Then `dprl fit --learner majority --n-min 30` works where the module is imported
 from __future__ import annotations
 
 import ast
+import difflib
 import functools
 import importlib
 import importlib.util
@@ -30,7 +31,7 @@ import typing
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast, runtime_checkable
 
 from dprl._core import checks
 from dprl._core.optional import Registry
@@ -109,14 +110,36 @@ class Settings:
         Returns:
             The other learner.
 
+        Raises:
+            ParameterError: If it has no such setting, or a value is outside its range.
+
         Example:
             >>> import dprl
             >>> dprl.baselines.LCB(gamma=1.0).set_params(c=0.5).c
             0.5
         """
         own: Any = self
+        names = list(self.get_params())
+        if unknown := [name for name in params if name not in names]:
+            near = difflib.get_close_matches(unknown[0], names, n=1)
+            raise ParameterError(
+                f"{type(self).__name__} has no setting {unknown[0]!r}.",
+                do=f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(names)}.",
+            )
         other: Self = replace(own, **params)
         return other
+
+    def __eq__(self, other: object) -> bool:
+        """Learners of one class with the same settings are equal; a setting may be an array."""
+        if type(self) is not type(other):
+            return NotImplemented
+        import numpy as np
+
+        theirs = cast("Settings", other).get_params()
+        return all(np.array_equal(one, theirs[name]) for name, one in self.get_params().items())
+
+    def __hash__(self) -> int:
+        return hash((type(self), getattr(self, "gamma", None)))
 
 
 @dataclass(frozen=True)

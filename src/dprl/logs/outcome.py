@@ -90,6 +90,7 @@ class Outcome:
                 do=worded("Say {better='lower'} where a smaller outcome is the better one."),
                 argument="better",
             )
+        object.__setattr__(self, "name", _without(self.unit, self.name))
 
     @classmethod
     def of(cls, columns: Mapping[str, Any]) -> Outcome:
@@ -227,7 +228,7 @@ class Outcome:
             assumed: What is said where nobody declared a direction. Default None: what a reader of
                 a log is told.
         """
-        name = self.name or reward
+        name = self.name or _without(self.unit, reward)
         what = [part for part in (name, self.unit and f"({self.unit})") if part]
         head = say("Outcome: {name}", name=" ".join(what)) if what else say("Outcome")
         if self.better:
@@ -235,6 +236,11 @@ class Outcome:
         else:
             way = assumed() if assumed is not None else ASSUMED
         return joined("; ", (head, way))
+
+
+def _without(unit: str, name: str) -> str:
+    """A name without the unit, which is told beside it: "cost (EUR)", in EUR, is "cost"."""
+    return re.sub(rf"(?<=\S)\s*[(\[]{re.escape(unit)}[)\]]$", "", name) if unit else name
 
 
 def digits_of(width: float) -> int:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.database import of_text
 from dprl.logs.checking.whole_log import telling
 from dprl.logs.reading.files import Files
 from dprl.logs.reading.frames import quoted
@@ -100,7 +101,7 @@ BESIDES = ("id", "num", "no", "nr", "number", "key", "code", "nummer", "kennung"
            "numero", "cle", "codigo", "clave")  # fmt: skip
 """Words that say that a column names something, not what."""
 ENDINGS = ("en", "n", "s", "nr", "id", "nummer", "ennr", "enid", "ennummer", "enkennung", "snr",
-           "sid", "snummer", "sart", "art", "es", "s")  # fmt: skip
+           "sid", "snummer", "sart", "art", "es", "arm", "sarm", "gruppe", "sgruppe")  # fmt: skip
 """What German puts behind a word in one piece: Patientennummer, Behandlungsart."""
 LONG = 6
 """Shorter words are never taken for the beginning of a longer one."""
@@ -145,6 +146,8 @@ class ColumnFacts:
         low: Smallest number; None for others.
         high: Largest number; None for others.
         turns: How often the value differs from that of the row before.
+        comma: A value such as "27,3" of a column of text that are numbers if a comma is the decimal
+            mark; "" for others.
     """
 
     name: str
@@ -154,6 +157,7 @@ class ColumnFacts:
     low: float | None = None
     high: float | None = None
     turns: int = 0
+    comma: str = ""
 
     @property
     def words(self) -> list[str]:
@@ -345,9 +349,11 @@ def _column(files: Files, name: str, kind: str, rows: int) -> ColumnFacts:
         f"{f'count(*) FILTER ({as_number} = round({as_number}))' if number or text else 0},"
         f"{f'min({as_number})' if number or text else 'NULL'},"
         f"{f'max({as_number})' if number or text else 'NULL'},"
-        f"{f'count({_moment(files, c)})' if text else 0} FROM looked"
+        f"{f'count({_moment(files, c)})' if text else 0},"
+        f"{f'count({of_text(c, chr(44))})' if text else 0},"
+        f"{f'min({c}) FILTER (contains({c}, chr(44)))' if text else 'NULL'} FROM looked"
     )
-    values, present, numbers, wholes, low, high, times = files.run(sql).fetchall()[0]
+    values, present, numbers, wholes, low, high, times, commas, comma = files.run(sql).fetchall()[0]
     turns = files.run(
         f"SELECT count(*) FILTER ({c} IS DISTINCT FROM before) FROM "
         f"(SELECT {c}, lag({c}) OVER (ORDER BY rowid) AS before FROM looked)"
@@ -364,7 +370,8 @@ def _column(files: Files, name: str, kind: str, rows: int) -> ColumnFacts:
     if word not in ("whole", "number"):
         low = high = None
     missing = 1 - present / rows if rows else 0.0
-    return ColumnFacts(name, word, int(values), missing, low, high, int(turns))
+    comma = comma if word == "text" and commas == present else ""
+    return ColumnFacts(name, word, int(values), missing, low, high, int(turns), comma or "")
 
 
 def _moment(files: Files, c: str) -> str:
@@ -512,7 +519,8 @@ class _Work:
             share = self.table.within.get((c.name, episode), 0.0)
             return not self.single() and (c.kind == "time" or share == 1.0 or share <= FALLS)
         if role == "ended":
-            return c.kind in ("flag", "text", "whole") and 1 < c.values <= 10
+            blank = c.missing > 0 and not self.single()  # rows before the last say nothing
+            return c.kind in ("flag", "text", "whole") and 1 < c.values + blank <= 10
         if role == "propensity":
             return c.low is not None and c.low > 0 and (c.high or 2.0) <= 1
         if role == "action":
@@ -568,7 +576,8 @@ class _Work:
         episode = self.columns.get("episode")
         if isinstance(episode, str):
             if "group" not in self.columns:
-                person = {*words_in(episode)} & ({*WORDS["group"]} - {*PLACES})
+                named = {*words_in(episode)}
+                person = any(fits(word, named) for word in {*WORDS["group"]} - {*PLACES})
                 around = [
                     c for c in self.free()
                     if (episode, c.name) in self.table.nested

@@ -427,3 +427,58 @@ def test_a_table_of_tickets(run, tmp_path):
         :2
     ]
     assert (code, "Nothing to change is sure" in out) == (0, True)
+
+
+def test_which_way_is_better_can_be_said(run, stays):
+    assert run("init", "stays.csv", "--better", "upwards")[0] == 1
+    assert not Path("dprl.toml").exists()
+    assert run("init", "stays.csv", "--better", "lower")[0] == 0
+    assert 'better = "lower"  # as you said' in Path("dprl.toml").read_text()
+    assert "lower is better" in run("check")[1]
+
+
+def test_decimal_commas_that_nobody_declared_are_pointed_out(run, tmp_path):
+    rows = [
+        f"{i};{1 + i / 7:.1f};{50 + i % 9};{'ab'[i % 2]};{i / 3:.1f};{i % 5}" for i in range(60)
+    ]
+    text = "patient;laktat;alter;arm;wert;grad\n" + "\n".join(rows).replace(".", ",")
+    (tmp_path / "t.csv").write_text(text)
+    code, _, err = run("init", "t.csv")
+    assert (code, Path("dprl.toml").exists()) == (1, False)
+    assert "2 columns of text are numbers if a comma is the decimal mark: 'laktat', 'wert'." in err
+    assert "first: laktat = '1,0'" in err
+    assert "say --decimal ," in err
+    code, _, err = run("init", "t.csv", "--reward", "alter")
+    assert (code, "say --decimal ," in err) == (0, True)  # it stands, and is said
+    for decimal in (",", "."):
+        err = run("init", "t.csv", "--reward", "alter", "--force", "--decimal", decimal)[2]
+        assert err == ""
+
+
+def test_a_german_trial_in_three_centres(run, tmp_path):
+    """The centre holds no patient's rows together; the arm is known by the end of its name."""
+    rng = np.random.default_rng(0)
+    pl.DataFrame({
+        "Patientennr": [f"P{i}" for i in range(90)], "Zentrum": ["Jena", "Gera", "Suhl"] * 30,
+        "Blutdruck": rng.normal(150, 10, 90), "Therapiearm": rng.choice(["alt", "neu"], 90),
+        "Ergebnis": rng.normal(size=90),
+    }).write_csv(tmp_path / "t.csv")  # fmt: skip
+    assert run("init", "t.csv")[0] == 0
+    text = Path("dprl.toml").read_text()
+    by_lot = '# if the action was given by lot, as in a trial: design = "randomised"'
+    assert by_lot in text.partition("\n[fit]")[0]
+    Path("dprl.toml").write_text(text.replace(by_lot, 'design = "randomised"'))
+    assert run("check")[0] == 0
+    log = tomllib.loads(text)["log"]
+    assert log == {
+        "files": ["t.csv"], "episode": "Patientennr", "state": ["Blutdruck"],
+        "action": "Therapiearm", "reward": "Ergebnis",
+    }  # fmt: skip
+
+
+def test_how_episodes_ended_may_stand_on_their_last_rows_alone(tmp_path):
+    pl.DataFrame({
+        "Fallnummer": np.repeat(range(30), 2), "Tag": [0, 1] * 30, "Zustand": ["a", "b"] * 30,
+        "Behandlung": ["u", "v", "v"] * 20, "Ergebnis": [0.5] * 60, "Ende": [None, "terminal"] * 30,
+    }).write_csv(tmp_path / "t.csv")  # fmt: skip
+    assert propose(look(tmp_path / "t.csv")).columns["ended"] == "Ende"

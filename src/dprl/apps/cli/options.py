@@ -300,6 +300,7 @@ Decimal = Annotated[str | None, Parameter(help=OPTIONS["decimal"].metadata["help
 Letters = Annotated[str | None, Parameter(help=OPTIONS["encoding"].metadata["help"])]
 Dates = Annotated[str | None, Parameter(help=OPTIONS["dates"].metadata["help"])]
 Labels = Annotated[str | None, Parameter(help=OPTIONS["labels"].metadata["help"])]
+Better = Annotated[str | None, Parameter(help=OPTIONS["better"].metadata["help"])]
 Partitions = Annotated[bool, Parameter(help=OPTIONS["partitions"].metadata["help"], negative="")]
 
 

@@ -6,13 +6,13 @@ import contextlib
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from cyclopts import Parameter
 
 from dprl._core.checks import Cut
 from dprl._core.disk import check_target, refuse_overwrite, replacing
-from dprl._core.table import first_few, many
+from dprl._core.table import first_few, form, many
 from dprl.apps.cli.console import (
     caution,
     command,
@@ -26,6 +26,7 @@ from dprl.apps.cli.console import (
 )
 from dprl.apps.cli.options import (
     SETTINGS,
+    Better,
     Dates,
     Decimal,
     Details,
@@ -43,7 +44,7 @@ from dprl.apps.cli.options import (
     fits_features,
 )
 from dprl.errors import ParameterError
-from dprl.logs.outcome import sounds_like_harm
+from dprl.logs.outcome import Outcome, sounds_like_harm
 from dprl.logs.roles import ROLES
 
 if TYPE_CHECKING:
@@ -143,6 +144,7 @@ def init(
     group: Name = None,
     ended: Name = None,
     propensity: Name = None,
+    better: Better = None,
     decimal: Decimal = None,
     encoding: Letters = None,
     dates: Dates = None,
@@ -176,8 +178,9 @@ def init(
         "episode": episode, "time": time, "state": state, "action": action, "reward": reward,
         "group": group, "ended": ended, "propensity": propensity,
     }  # fmt: skip
+    Outcome(better=cast("Any", better or ""))  # refused before anybody is asked
     proposal = proposed(files, given, written, ask=not json)
-    text = _toml(files, proposal, written)
+    text = _toml(files, proposal, written, better)
     cautions = _cautions(proposal)
     with replacing(target) as part:
         part.write_text(text, encoding="utf-8")
@@ -213,6 +216,17 @@ def proposed(
     given = {role: _one(value) for role, value in given.items() if value}
     _check_names(given, [c.name for c in table.columns])
     proposal = propose(table, given)
+    commas = [c for c in table.columns if c.comma and "decimal" not in written]
+    if commas:
+        what = (
+            f"{len(commas)} {form(commas, 'column of text is', 'columns of text are')} numbers "
+            f"if a comma is the decimal mark: {first_few((repr(c.name) for c in commas), SHOWN)}."
+        )
+        where = f"{commas[0].name} = {commas[0].comma!r}"
+        do = "Then say --decimal , and if they are labels --decimal ."
+        if proposal.open:
+            raise ParameterError(what, where, do)
+        complain(f"{what} {do}")
     while proposal.open and ask and sys.stdin.isatty():
         role = next(role for role in ASKED if role in proposal.open)
         given[role] = _ask(role, proposal.open[role], [c.name for c in table.columns])
@@ -284,7 +298,7 @@ def _refuse(proposal: Proposal) -> None:
     )
 
 
-def _toml(files: list[str], proposal: Proposal, written: dict[str, Any]) -> str:
+def _toml(files: list[str], proposal: Proposal, written: dict[str, Any], better: str | None) -> str:
     """The settings with the reasons as comments."""
     lines = [
         "# Which column is what, as proposed by dprl init. Read it and mend it: every command that",
@@ -304,15 +318,19 @@ def _toml(files: list[str], proposal: Proposal, written: dict[str, Any]) -> str:
         word = f"{proposal.columns['reward']}=zero"
         lines.append(f"missing = {toml([word])}  # an outcome on the last row; before it 0")
     lines += [f"# left out: {_word(name)}: {why}" for name, why in proposal.left_out.items()]
+    if proposal.single and "propensity" not in proposal.columns:
+        lines.append('# if the action was given by lot, as in a trial: design = "randomised"')
     features = isinstance(proposal.columns["state"], list)
     gamma, why = 0.99, "what comes a step later counts 0.99 of it now"
     if proposal.single:
         gamma, why = 1.0, "one decision each"
     elif proposal.outcome:
         gamma, why = 1.0, "one outcome at the end of short episodes: it counts whole, early or late"
-    if sounds_like_harm(str(proposal.columns["reward"])):
-        why_lower = "by its name less of it is better; mend it if that is wrong"
-        lines += ["", "[outcome]", f'better = "lower"  # {why_lower}']
+    told = "as you said"
+    if better is None and sounds_like_harm(str(proposal.columns["reward"])):
+        better, told = "lower", "by its name less of it is better; mend it if that is wrong"
+    if better is not None:
+        lines += ["", "[outcome]", f"better = {toml(better)}  # {told}"]
     lines += ["", "[fit]", f"gamma = {gamma}  # {why}"]
     if features:
         lines.append(

@@ -421,7 +421,7 @@ def test_what_the_shadow_recorded_is_monitored(tmp_path, monkeypatch, capsys):
     """The query and the command of the page, on an audit in several files."""
     duckdb = pytest.importorskip("duckdb")
     page = (Path(dprl.__file__).parents[2] / "docs" / "serving.md").read_text()
-    query = re.search(r"```sql\n(COPY.*?)```", page, re.DOTALL)[1]
+    query = re.search(r"```text\n(COPY.*?)```", page, re.DOTALL)[1]
     (command,) = re.findall(r"^\$ (dprl monitor .*)$", page, re.MULTILINE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(recording, "SEGMENT", 20_000)

@@ -191,7 +191,7 @@ def test_over_features_it_speaks_of_training_points(tmp_path, monkeypatch):
     learner = dprl.DPRLContinuous(n_min=10, radius=0.5, gamma=0.97, cut="drop-unrelated")
     policy = learner.fit(log)
     facts = policy.provenance["luck"]
-    line = str(policy).splitlines()[1]
+    line = str(policy).splitlines()[2]  # after the verdict and the counts
     assert line == policy.luck.words
     assert line.startswith(
         f"At 400 of {len(policy.z):,} training points it makes {facts['changes']} changes; if no "
@@ -205,6 +205,6 @@ def test_over_features_it_speaks_of_training_points(tmp_path, monkeypatch):
     assert "training points the policy it was taken from makes" in part.luck.sentence
 
     monkeypatch.setattr("dprl.learners.continuous.LARGEST", 50)
-    words = str(learner.fit(log)).splitlines()[1]
+    words = str(learner.fit(log)).splitlines()[2]
     assert words.startswith("How many of its changes are luck was not counted: ")
     assert words.endswith(" training points are too many to shuffle.")

@@ -372,7 +372,7 @@ class Work:
             actions=self.log.actions,
             parameters=learner.settings(),
             provenance=provenance_of(
-                log, self.log, notes=_notes(learner, self.searches, best, everyone, log),
+                log, self.log, notes=_notes(learner, best, everyone, log),
                 ranges=_ranges(self.log), rules=facts, probabilities=everyone.source,
                 quantiles=feature_quantiles(self.log),
             ),
@@ -468,7 +468,8 @@ class Work:
                 proposals, doubted = self._told(everyone, scores, proposed)
                 claims = certify(
                     proposals, half[lam], other, other_returns, steps, delta=learner.delta,
-                    splits=self.searches, margin=learner.margin, n_min=learner.n_min,
+                    splits=self.parts * len(first.searches()), margin=learner.margin,
+                    n_min=learner.n_min,
                     gamma=learner.gamma, seed=seed, weaker=self.weaker(everyone, lam, inside),
                 )  # fmt: skip
                 found[proposed] = claims, doubted
@@ -482,9 +483,9 @@ class Work:
         return Search(1.0, one.depth, one.n_min, one.margin, one.cuts)
 
     @property
-    def searches(self) -> int:
-        """How many searches share the level, in all divisions; the last is for everyone."""
-        return self.learner.splits * len(self.first.searches()) + 1
+    def parts(self) -> int:
+        """How many parts the level has: one for each division, one for everyone."""
+        return self.learner.splits + 1
 
     def _told(
         self, everyone: Nuisances, scores: Scores, proposals: Sequence[Proposal]
@@ -519,7 +520,7 @@ class Work:
         steps = Steps(log, everyone.V, b, learner.gamma)
         claims = certify(
             proposals, scores.at(np.zeros(0, np.int64)), scores, scores, steps,
-            delta=learner.delta, splits=self.searches, margin=learner.margin,
+            delta=learner.delta, splits=self.parts, margin=learner.margin,
             n_min=learner.n_min, gamma=learner.gamma, seed=learner.seed, one_of=True,
             weaker=self.weaker(everyone, 1.0, self.proposing(EVERYONE)),
         )  # fmt: skip
@@ -528,9 +529,7 @@ class Work:
         )
 
 
-def _notes(
-    learner: Rules, shared: int, best: _Division, nuisances: Nuisances, log: Log
-) -> list[str]:
+def _notes(learner: Rules, best: _Division, nuisances: Nuisances, log: Log) -> list[str]:
     """What must be known about the rules, in sentences."""
     outcome = log.outcome
     claims, search = best.claims, best.search
@@ -545,14 +544,14 @@ def _notes(
         ),
         say_many(
             "{n} division in halves was searched in several ways, and the same action for everyone "
-            "tried, each of {k} at {d:g} / {k}; this brings most over usual practice, less a "
-            "standard error.",
+            "tried, each at {d:g} / {k}; this brings most over usual practice, less a standard "
+            "error.",
             "{n} divisions in halves were searched in several ways, and the same action for "
-            "everyone tried, each of {k} at {d:g} / {k}; this brings most over usual practice, "
-            "less a standard error.",
+            "everyone tried, each at {d:g} / {k}; this brings most over usual practice, less a "
+            "standard error.",
             learner.splits,
             d=learner.delta,
-            k=shared,
+            k=learner.splits + 1,
         ),
     ]
     if best.doubted:

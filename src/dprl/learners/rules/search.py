@@ -610,7 +610,7 @@ def certify(
         returns: The same steps with scores of whole returns (λ = 1).
         steps: All steps of both halves.
         delta: Level of all tests of all divisions together.
-        splits: Number of searches, in all divisions, that share the level.
+        splits: Into how many equal parts the level is divided, of which this search has one.
         margin: What a contrast must exceed.
         n_min: Groups with and without the action that the certifying half must have.
         gamma: Discount per step.

@@ -31,7 +31,7 @@ import typing
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from dprl._core import checks
 from dprl._core.optional import Registry
@@ -135,7 +135,7 @@ class Settings:
             return NotImplemented
         import numpy as np
 
-        theirs = cast("Settings", other).get_params()
+        theirs = other.get_params()
         return all(np.array_equal(one, theirs[name]) for name, one in self.get_params().items())
 
     def __hash__(self) -> int:

@@ -371,6 +371,12 @@ def test_it_is_said_how_often_another_division_says_the_same(pathway):
     assert pathway.facts["same"] >= 8
 
 
+def test_a_discount_is_told_in_words(pathway):
+    assert "(γ = 1)" in str(pathway)
+    later = dataclasses.replace(pathway, facts={**pathway.facts, "gamma": 0.9})
+    assert "(γ = 0.9: what comes a step later counts 0.9 of it)" in str(later)
+
+
 @pytest.mark.slow
 def test_over_features_the_log_is_divided_anew_as_well():
     """Rules are learned and judged five times; the mean is told, and a trial hangs on none."""

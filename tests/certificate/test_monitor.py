@@ -462,8 +462,14 @@ def test_a_figure_over_time_with_its_rows(policy, tmp_path):
 
 
 def test_what_cannot_be_monitored_is_refused(policy, tmp_path):
-    with pytest.raises(dprl.PolicyError, match="needs a certificate over labelled states"):
+    with pytest.raises(
+        dprl.PolicyError, match=r"needs a certificate over labelled.*\n.*\n  Gate the"
+    ):
         dprl.Monitor(LEARNER.fit(ward(100, 0)))
+    points = dprl.envs.PointMass().sample(20, seed=0)  # a gate of features would not help
+    walker = dprl.DPRLContinuous(n_min=5, radius=0.5, gamma=0.97, cut="terminal").fit(points)
+    with pytest.raises(dprl.PolicyError, match="Judge suggestions over features on new episodes"):
+        dprl.Monitor(walker)
     path = tmp_path / "m"
     dprl.Monitor(policy, path).add(ward(50, 1, first=1_000))
     with pytest.raises(dprl.ParameterError, match="began with delta"):

@@ -100,3 +100,7 @@ def test_random_problems_can_be_graded_and_end_by_action():
     assert ending.min() < 0.02
     assert 0.17 < ending.max() <= 0.2
     assert random_mdp(3, states=8, actions=3).R.shape == (8, 3)
+
+
+def test_a_problem_is_printed_in_one_line():
+    assert repr(dprl.envs.forest()) == "<FiniteMDP: forest · 64 states · 3 actions · γ = 0.99>"

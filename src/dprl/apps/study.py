@@ -263,12 +263,13 @@ class Study(Result):
         """Who learned from how many, and what that is worth."""
         f = self.facts
         of = f"{f['learned']:,} of {f['learned'] + f['judged']:,} {f['counted']}"
+        later = "" if f["gamma"] == 1 else f": what comes a step later counts {f['gamma']:g} of it"
         if self.evaluation is None:
-            looked = f"{f['learner']} ({f['why']}) looked at {of} (γ = {f['gamma']:g})."
+            looked = f"{f['learner']} ({f['why']}) looked at {of} (γ = {f['gamma']:g}{later})."
             return f"{looked}{self._again()}"
         return (
-            f"{f['learner']} ({f['why']}) learned from {of} (γ = {f['gamma']:g}); its claim may be "
-            f"false with probability {f['level']:g}.{self._again()}"
+            f"{f['learner']} ({f['why']}) learned from {of} (γ = {f['gamma']:g}{later}); its "
+            f"claim may be false with probability {f['level']:g}.{self._again()}"
         )
 
     def _again(self) -> str:

@@ -23,7 +23,7 @@ from dprl._core.arrays import Floats, Ints
 from dprl._core.checks import check_delta
 from dprl._core.disk import append, check_target, one_at_a_time, replacing
 from dprl._core.table import Result, Table, in_short, many, to_json_value
-from dprl._core.words import either, worded
+from dprl._core.words import worded
 from dprl.certificate.eprocesses import (
     COLUMNS,
     Visits,
@@ -698,10 +698,9 @@ class Monitor:
             raise PolicyError(
                 "a monitor needs a certificate over labelled states to hold new groups against.",
                 repr(policy),
-                worded(
-                    "Gate the policy first: {command}.",
-                    command=either("dprl.gate(policy, log, ...)", "dprl gate"),
-                ),
+                worded("Judge suggestions over features on new episodes: {dprl.evaluate}.")
+                if getattr(getattr(policy, "space", None), "feature_names", ())
+                else worded("Gate the policy first: {dprl.gate}."),
             )
         if getattr(certificate, "grade", "proved") != "proved":
             raise PolicyError(

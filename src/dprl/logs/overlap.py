@@ -479,8 +479,8 @@ def _in_both(how: str, p: float, group: str, which: Any) -> str:
         )  # fmt: skip
     if how == "episodes":
         return say(
-            "about {p:.0f} % of a sample of episodes happened in the same way, under other labels, "
-            "in the log {which}",
+            "about {p:.0f} % of a sample of episodes happened in the same way, perhaps under other "
+            "labels, in the log {which}",
             p=p, which=word(which),
         )  # fmt: skip
     return say(

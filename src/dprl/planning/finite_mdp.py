@@ -22,6 +22,7 @@ from dprl._core.checks import check_whole
 from dprl._core.compiled import compiled
 from dprl._core.linear import solve
 from dprl._core.optional import needed
+from dprl._core.table import many
 from dprl._core.words import worded
 from dprl.errors import ParameterError
 from dprl.logs.log import CUT, TERMINAL, Label, Log
@@ -77,6 +78,10 @@ class FiniteMDP:
     gamma: float
     max_steps: int = 1_000
     notes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        states, actions = many(len(self.states), "state"), many(len(self.actions), "action")
+        return f"<{type(self).__name__}: {self.name} · {states} · {actions} · γ = {self.gamma:g}>"
 
     def __post_init__(self) -> None:
         S, A = len(self.states), len(self.actions)

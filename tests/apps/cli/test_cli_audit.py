@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import threading
 import time
@@ -83,6 +84,7 @@ def test_a_broken_chain_is_an_error_with_its_line(run, path, change, line):
     assert "is broken: a line was changed, put in or taken out." in err
     assert f"first: line {line}: " in err
     assert len(err.splitlines()) == 3
+    assert re.search(r" (1 line before it holds|[02-9] lines before it hold)\. ", err)
     code, out, _ = run("audit", path, "--json")
     facts = json.loads(out)
     assert (code, facts["ok"], facts["broken"]) == (1, False, line)

@@ -274,6 +274,18 @@ def test_refusals_of_queries(run, sites, tokens, words):
     assert (code, words in err) == (1, True), err
 
 
+def test_a_day_takes_its_columns_from_the_settings_of_the_folder(run, sites):
+    assert run("evidence", "all.csv", *COLUMNS, "--make-schema", "schema.json", "--gamma", 1,
+               "--lowest", 0, "--highest", 1)[0] == 0  # fmt: skip
+    lines = "\n".join(f"{role} = {json.dumps(name)}" for role, name in NAMES.items())
+    Path("dprl.toml").write_text(f"[log]\n{lines}\n")
+    code, out, err = run("evidence", "add", "site0.csv", "--schema", "schema.json")
+    assert (code, err, b"Added " in out) == (0, "", True)
+    assert (
+        run("evidence", "site1.csv", "--schema", "schema.json", "--site", "b", "--out", "b")[0] == 0
+    )
+
+
 def test_evidence_grows_in_a_folder_from_day_to_day(run, sites):
     assert run("evidence", "all.csv", *COLUMNS, "--make-schema", "schema.json", "--gamma", 1,
                "--lowest", 0, "--highest", 1)[0] == 0  # fmt: skip

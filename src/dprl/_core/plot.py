@@ -94,15 +94,21 @@ def grid(rows: int, columns: int, width: float = 4.0, height: float = 3.2) -> tu
 
 
 def style(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """A line style for each method: colour by family, dash and marker within a family."""
+    """A line style for each method: colour by family, dash and marker within a family.
+
+    Families that the palette does not know have the colours that are left, and grey after that.
+    """
+    families = {n: next((f for f in PALETTE if n.startswith(f)), n.split(",")[0]) for n in names}
+    left = [c for f, c in PALETTE.items() if f not in families.values()]
+    new = [f for f in dict.fromkeys(families.values()) if f not in PALETTE]
+    colors = PALETTE | dict(zip(new, left, strict=False))
     seen: dict[str, int] = {}
     styles = {}
-    for name in names:
-        family = next((f for f in PALETTE if name.startswith(f)), name.split(",")[0])
+    for name, family in families.items():
         place = seen.get(family, 0)
         seen[family] = place + 1
         styles[name] = {
-            "color": PALETTE.get(family, "#999999"),
+            "color": colors.get(family, "#999999"),
             "linestyle": DASHES[place % len(DASHES)],
             "marker": MARKERS[place % len(MARKERS)],
             "markersize": 4,

@@ -157,7 +157,11 @@ def figure(rows: Rows) -> Any:
         axis.set(xscale="log", ylim=(-0.1, 1.05), title=problem, xlabel="episodes in the log")
     axes[0, 0].set_ylabel("mean gain, in shares of the best")
     drawn.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
-    plot.caption(drawn, f"True gain of what is issued at δ = {DELTA:g}.")
+    logs = sorted({r["logs"] for r in table})
+    number = f"{logs[0]:,} to {logs[-1]:,}" if len(logs) > 1 else f"{logs[0]:,}"
+    plot.caption(
+        drawn, f"True gain of what is issued at δ = {DELTA:g}: means over {number} logs a point."
+    )
     return drawn
 
 

@@ -27,11 +27,12 @@ does not rest on λ.
 
 **Several divisions and searches.** A division in two halves is luck: one may put the groups that
 tell most on the wrong side. So several are tried, each with a few depths and sizes of leaves; and,
-with all groups and λ = 1, the same action for everyone, which needs no half that proposes. Each of
-these S claims has δ/S of the level, and the one whose whole brings most is issued; of rules for
-some a standard error is taken off, so that "everyone" wins unless they earn their place. By the
-union bound the chance that some search certifies a rule that is none is at most δ, so whichever is
-taken keeps the claim. (Rules of two divisions are different statements about
+with all groups and λ = 1, the same action for everyone, which needs no half that proposes. The
+level is divided equally among the divisions and "everyone", so that a plain main effect is still
+found, and the share of a division equally among its searches. The one whose whole brings most is
+issued; of rules for some a standard error is taken off, so that "everyone" wins unless they earn
+their place. By the union bound the chance that some search certifies a rule that is none is at most
+δ, so whichever is taken keeps the claim. (Rules of two divisions are different statements about
 different regions, so their p-values cannot be averaged.)
 
 The claim is **large-sample**, not proved: with probability about 1 - δ following the issued rules
